@@ -10,18 +10,18 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 # The site needs the library with all extras, and its generator; it shares the environment of the tests if there is one.
 DOCS = $(if $(wildcard $(VENV)/ready),$(VENV),$(VENV)-docs)
 
-.PHONY: help demo test test-all docs bench mutate format clean
+.PHONY: help demo paper test test-all docs bench mutate format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-# The demonstration needs the library and what experiments need; the tests need much more.
+# The demonstration needs to learn and to serve; the tests need much more.
 $(VENV)/demo: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "latentbandits needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[experiments]'
+	$(BIN)/python -m pip install --quiet --editable '.[experiments,serving]'
 	@touch $@
 
 $(VENV)/ready: $(VENV)/demo related/pyproject.toml
@@ -38,7 +38,10 @@ $(VENV)-docs/ready: pyproject.toml
 	$(VENV)-docs/bin/python -m pip install --quiet --editable '.[all]' --editable ./related --group docs
 	@touch $@
 
-demo: $(VENV)/demo  ## the paper's synthetic experiment, about a minute
+demo: $(VENV)/demo  ## from a log to a service that relearns, about a minute; KEEP=1 leaves it running
+	$(BIN)/python -m examples.demo $(if $(KEEP),--keep)
+
+paper: $(VENV)/demo  ## the paper's synthetic experiment with all its claims, about a minute
 	$(BIN)/latentbandits reproduce synthetic --out out/synthetic
 
 test: $(VENV)/ready  ## format, lint, types, import contract, and all tests but the slow ones

@@ -78,9 +78,9 @@ def _compare(services: dict[str, RunningService], turns: int, n_pairs: int) -> N
         order = list(services) if turn % 2 else list(reversed(services))
         for name in order:
             service = services[name]
-            begun = _processor(service.pid)
+            begun = processor_seconds(service.pid)
             times = _load(service, _CONNECTIONS, n_pairs)
-            spent = _processor(service.pid) - begun
+            spent = processor_seconds(service.pid) - begun
             if turn >= 0:
                 costs[name].append(spent / len(times) * 2e6)
         for name, median in _lone(services).items():
@@ -127,7 +127,7 @@ def _service(
     return service
 
 
-def _processor(pid: int) -> float:
+def processor_seconds(pid: int) -> float:
     """Return the seconds of processor time of a process, to the nanosecond."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
@@ -148,10 +148,10 @@ def _postgresql(folder: Path, turns: int, n_pairs: int) -> int:
         costs: dict[str, list[float]] = {"the service": [], "PostgreSQL": []}
         for turn in range(-1, turns):  # the first turn warms up
             processes = {"the service": [service.pid], "PostgreSQL": database.pids()}
-            begun = {name: sum(map(_processor, pids)) for name, pids in processes.items()}
+            begun = {name: sum(map(processor_seconds, pids)) for name, pids in processes.items()}
             times = _load(service, _CONNECTIONS, n_pairs)
             for name, pids in processes.items():
-                spent = sum(map(_processor, pids)) - begun[name]
+                spent = sum(map(processor_seconds, pids)) - begun[name]
                 if turn >= 0:
                     costs[name].append(spent / len(times) * 2e6)
         for name, values in costs.items():

@@ -351,21 +351,22 @@ class DriftExperiment(frame.Experiment):
             for kind in ("markov", "piecewise")
         }
         figure = drawing.new_figure(
-            6.2 if not any(long.values()) else 9.4,
+            8.0 if not any(long.values()) else 11.0,
             f"Users who change, {PROBLEM.n_actions} actions: {results['settings']['runs']} runs, "
-            "one standard error\ndashed and hollow: takes the state as fixed",
+            "one standard error\ndashed and hollow: assumes a fixed state",
+            drawing.NARROW,
         )
-        grid = figure.add_gridspec(3, 3, height_ratios=(1, 1, 1.1))
+        grid = figure.add_gridspec(4, 2, height_ratios=(1, 1, 1, 1.3))
         highest = max(estimate.mean for point in points for estimate in point.values())
         for place, (title, fixed) in enumerate(_PANELS.items()):
-            axes = figure.add_subplot(grid[divmod(place, 3)])
-            label = "regret" if place % 3 == 0 else ""
-            drawing.plain(axes, x="switch probability", y=label, title=title)
+            axes = figure.add_subplot(grid[divmod(place, 2)])
+            label = "regret" if place % 2 == 0 else ""
+            drawing.plain(axes, x="chance of a switch per round", y=label, title=title)
             axes.set_ylim(0, 1.05 * highest)
             _draw_probabilities(axes, points, fixed)
             drawing.label_lines(axes)
         if any(long.values()):
-            _draw_long(figure.add_subplot(grid[2, :]), long)
+            _draw_long(figure.add_subplot(grid[3, :]), long)
         return {"drift": figure}
 
 
@@ -379,7 +380,9 @@ def _draw_probabilities(axes: Any, points: Sequence[_Point], fixed: tuple[str, .
         curve = [point[policy] for point in points]
         drawing.draw_line(axes, range(len(points)), curve, style, colour, _short(policy))
     axes.margins(x=0.03)
-    axes.set_xticks(range(len(points)), [f"{p:g}" for p in PROBABILITIES])
+    axes.set_xticks(
+        range(len(points)), [f"{p:.2g}" if p == 0 else f"{100 * p:g}%" for p in PROBABILITIES]
+    )
 
 
 def _short(policy: str) -> str:
@@ -397,11 +400,12 @@ def _draw_long(axes: Any, results: Mapping[str, _Point]) -> None:
             face = colour if policy in KNOWING else "white"
             axes.errorbar(by_policy[policy].mean, row, xerr=by_policy[policy].stderr, fmt=marker,
                           color=colour, markerfacecolor=face, markersize=6)  # fmt: skip
-        words = {"markov": "disc: Markov", "piecewise": "square: piecewise"}[kind]
+        words = {"markov": "disc: random times", "piecewise": "square: fixed number"}[kind]
         axes.annotate(words, (0.99, 0.94 if above else 0.86), xycoords="axes fraction",
                       ha="right", va="top", fontsize=drawing.SMALL)  # fmt: skip
-    title = f"{LONG_PROBLEM.n_actions} actions, long runs, p={LONG_PROBABILITY:g}"
-    drawing.plain(axes, x="regret", title=title)
+    stretch = round(1 / LONG_PROBABILITY)
+    title = f"{LONG_PROBLEM.n_actions} actions, long runs, a switch every {stretch} rounds"
+    drawing.plain(axes, x="regret: reward lost over all rounds", title=title)
     axes.set_yticks(range(len(policies)), policies)
     axes.set_ylim(len(policies) - 0.4, -0.6)
     axes.set_xlim(left=0)

@@ -129,6 +129,9 @@ class Outcome(NamedTuple):
     sizes: Sequence[float]
 
 
+_LOGS = {"uniform": "log of random actions", "learning": "log of a policy that learns"}
+
+
 class EvaluationExperiment(Experiment):
     """Test the bias of off-policy estimates and the coverage of their intervals."""
 
@@ -166,10 +169,9 @@ class EvaluationExperiment(Experiment):
         loggers = list(dict.fromkeys(row["setting"] for row in results["policies"]))
         truth = results["settings"]["true_value"]
         logs, sessions = (results["settings"][key] for key in ("logs", "sessions"))
-        figure = drawing.new_figure(
-            3.2, f"{logs:,} logs of {sessions:,} sessions: mean and deviation of each estimator"
-        )
-        panels = figure.subplots(1, len(loggers), sharex=True, sharey=True)
+        title = f"{logs:,} logs of {sessions:,} sessions: mean and standard deviation"
+        figure = drawing.new_figure(5.2, title, drawing.NARROW)
+        panels = figure.subplots(len(loggers), 1, sharex=True, sharey=True)
         for axes, logger in zip(panels, loggers, strict=True):
             rows = [row for row in results["policies"] if row["setting"] == logger]
             values, spreads = ([row[key] for row in rows] for key in ("bias", "deviation"))
@@ -177,11 +179,16 @@ class EvaluationExperiment(Experiment):
             axes.errorbar([truth + bias for bias in values], places, xerr=spreads, fmt="o",
                           color=drawing.BLUE, ms=6, lw=1.8, capsize=3)  # fmt: skip
             axes.axvline(truth, color=drawing.ORANGE, lw=1.4)
-            drawing.plain(axes, x="estimated reward of a session", title=f"{logger} log")
+            x = "estimated reward per session" if axes is panels[-1] else ""
+            drawing.plain(axes, x=x, title=_LOGS.get(logger, logger))
             axes.set_yticks(places, [row["estimator"] for row in rows])
             axes.set_ylim(len(rows) - 0.4, -0.9)
             axes.annotate(
-                " true value", (truth, -0.8), color=drawing.ORANGE, fontsize=drawing.SMALL, va="top"
+                " true reward",
+                (truth, -0.8),
+                color=drawing.ORANGE,
+                fontsize=drawing.SMALL,
+                va="top",
             )
         return {"evaluation": figure}
 

@@ -144,8 +144,8 @@ class FamiliesExperiment(frame.Experiment):
         policies = results["settings"]["policies"]
         whole = "TS" if "TS" in policies else policies[0]
         runs = results["settings"]["runs"]
-        title = f"Every family on its own problem: {runs} runs, one standard error"
-        figure = drawing.new_figure(0.42 * len(by_setting) + 1.6, title)
+        title = f"Every reward family on its own problem: {runs} runs"
+        figure = drawing.new_figure(0.42 * len(by_setting) + 1.6, title, drawing.NARROW)
         axes = figure.subplots()
         first = [one.mean / next(iter(by_setting.values()))[whole].mean
                  for one in next(iter(by_setting.values())).values()]  # fmt: skip
@@ -156,12 +156,11 @@ class FamiliesExperiment(frame.Experiment):
             axes.errorbar(
                 shares, places, xerr=errors, fmt="o", color=_COLOURS[policy], ms=6, lw=1.8
             )
-            side = -1 if shares[0] == min(first) else 1
-            axes.annotate(policy, (shares[0], 0), xytext=(6 * side, 8), textcoords="offset points",
-                          ha="right" if side < 0 else "left", color=_COLOURS[policy],
-                          weight="bold")  # fmt: skip
+            aside = {min(first): "right", max(first): "left"}.get(shares[0], "center")
+            axes.annotate(policy, (shares[0], 0), xytext=(0, 8), textcoords="offset points",
+                          ha=aside, color=_COLOURS[policy], weight="bold")  # fmt: skip
         words = " (no model of states)" if whole == "TS" else ""
-        drawing.plain(axes, x=f"regret, as a share of that of {whole}{words}")
+        drawing.plain(axes, x=f"regret divided by that of {whole}{words}")
         axes.axvline(1, color=drawing.DARK, lw=1)
         axes.set_yticks(range(len(by_setting)), list(by_setting))
         axes.set_ylim(len(by_setting) - 0.5, -0.8)

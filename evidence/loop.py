@@ -393,6 +393,10 @@ def _table(one: Measured) -> Table:
     return Table(title, columns, rows)
 
 
+_USERS = {"simulated": "simulated users", "movielens": "users of MovieLens"}
+_UNITS = {"simulated": "reward", "movielens": "stars"}
+
+
 def _draw(users: str, results: Mapping[str, Any]) -> Figure:
     by_setting = drawing.estimates(results["policies"], "regret")
     phases = [
@@ -401,10 +405,14 @@ def _draw(users: str, results: Mapping[str, Any]) -> Figure:
     ]  # fmt: skip
     reference, aim = next(iter(by_setting[f"{users}, reference"].items()))
     numbers = range(1, len(phases) + 1)
-    figure = drawing.new_figure(3.8, f"A service that learns from its own log, {users} users")
+    settings = results["settings"]
+    visitors = settings["sessions"][settings["users"].index(users)]
+    title = f"A service that learns from its own log: {_USERS[users]}"
+    figure = drawing.new_figure(3.8, title, drawing.NARROW)
     axes = figure.subplots()
     drawing.draw_line(axes, numbers, phases, "-", drawing.ORANGE, "the service")
-    axes.plot([1, len(phases)], [aim.mean, aim.mean], color=drawing.BLUE, lw=1.6, label=reference)
+    label = reference.replace(", ", ",\n")
+    axes.plot([1, len(phases)], [aim.mean, aim.mean], color=drawing.BLUE, lw=1.6, label=label)
     top = 1.15 * max(phase.mean for phase in phases)
     for number, run in zip(numbers, results["settings"]["runs"][users], strict=True):
         if run["decision"] == "activate" and number < len(phases):
@@ -416,8 +424,8 @@ def _draw(users: str, results: Mapping[str, Any]) -> Figure:
                 fontsize=drawing.SMALL,
                 va="top",
             )
-    drawing.plain(axes, x="phase", y="regret per session")
-    axes.set_xticks(numbers)
+    drawing.plain(axes, x="visitors so far", y=f"regret per session of 8 rounds ({_UNITS[users]})")
+    axes.set_xticks(numbers, [f"{number * visitors:,}" for number in numbers])
     axes.set_xlim(1 - 0.02, len(phases) + 0.02)
     axes.set_ylim(0, top)
     drawing.label_lines(axes)

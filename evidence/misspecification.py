@@ -30,6 +30,7 @@ HORIZON = 500
 RUNS = 1000
 CATCH_ALL = "mmTS, catch-all"
 
+_UNITS = {"regret": "regret", "worst_decile_reward": "reward per round,\nworst 10% of runs"}
 _COLOURS = {
     "TS": drawing.DARK,
     "mTS": drawing.BLUE,
@@ -143,23 +144,21 @@ class MisspecificationExperiment(frame.Experiment):
     def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
         """Draw regret and worst-decile reward by sigma0, with and without a missing state."""
         runs = results["settings"]["runs"]
-        figure = drawing.new_figure(6.4, f"Wrong models: {runs} runs, one standard error")
-        panels = figure.subplots(2, 2, sharex=True, sharey="row")
+        title = f"Wrong models: {runs:,} runs, one standard error"
+        figure = drawing.new_figure(10, title, drawing.NARROW)
+        panels = figure.subplots(4, 1, sharex=True)
         for row, metric in enumerate(("regret", "worst_decile_reward")):
             by_setting = drawing.estimates(results["policies"], metric)
             for column, n_missing in enumerate(MISSING):
                 points = [by_setting[name(sigma0, n_missing)] for sigma0 in MODEL_NOISES]
-                axes = panels[row, column]
+                axes = panels[2 * row + column]
                 for policy in (one for one in _COLOURS if one in points[0]):
                     curve = [point[policy] for point in points]
                     drawing.draw_line(axes, MODEL_NOISES, curve, "-", _COLOURS[policy], policy)
-                drawing.plain(axes)
-        for column, title in enumerate(("all 5 states known", "4 of 5 states known")):
-            panels[0, column].set_title(title, fontsize=10)
-            panels[1, column].set_xlabel(r"error of the model, $\sigma_0$", fontsize=drawing.SMALL)
-        panels[0, 0].set_ylabel("regret", fontsize=drawing.SMALL)
-        panels[1, 0].set_ylabel("mean reward, worst 10% of runs", fontsize=drawing.SMALL)
-        panels[0, 0].set_xlim(MODEL_NOISES[0] - 0.01, MODEL_NOISES[-1] + 0.01)
-        for axes in panels.flat:
+                states = "all 5 states known" if n_missing == 0 else "4 of 5 states known"
+                drawing.plain(axes, y=_UNITS[metric], title=states)
+        panels[-1].set_xlabel("how far the model's means are off (sd)", fontsize=drawing.SMALL)
+        panels[0].set_xlim(MODEL_NOISES[0] - 0.01, MODEL_NOISES[-1] + 0.01)
+        for axes in panels:
             drawing.label_lines(axes)
         return {"misspecification": figure}

@@ -144,7 +144,7 @@ class YardstickExperiment(Experiment):
         ranked = sorted(rows, key=lambda policy: overall[policy])
         n_problems = len(next(iter(rows.values())))
         title = f"How far from the best possible: {n_problems} small problems"
-        figure = drawing.new_figure(1.4 + 0.29 * len(ranked), title)
+        figure = drawing.new_figure(1.4 + 0.29 * len(ranked), title, drawing.NARROW)
         axes = figure.subplots()
         largest = 1.0
         for known, colour, shift, words in _KINDS:
@@ -160,7 +160,7 @@ class YardstickExperiment(Experiment):
         axes.annotate("bar: ratio of summed regrets", (1, 1), xycoords="axes fraction",
                       xytext=(-4, -42), textcoords="offset points", ha="right")  # fmt: skip
         axes.set_xscale("log")
-        drawing.plain(axes, x="Bayes regret, as a multiple of the smallest possible")
+        drawing.plain(axes, x="regret divided by the smallest possible regret")
         axes.set_yticks(range(len(ranked)), ranked)
         axes.set_ylim(len(ranked) - 0.5, -0.7)
         ticks = [tick for tick in _TICKS if tick <= largest]

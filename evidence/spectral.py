@@ -109,6 +109,10 @@ _COLOURS = dict(
 )
 _STYLES = {"spectral": "o", "em": "-"}  # EM ends at the same point as EM from the moments
 _TICKS = (0.005, 0.01, 0.02, 0.05)
+_TITLES = {"means": "mean reward of an action in a state", "shares": "share of users in a state"}
+_LABELS = dict(
+    zip(METHODS, ("moments", "EM, moments", "EM, restarts", "states known"), strict=True)
+)
 
 
 class SpectralExperiment(Experiment):
@@ -143,12 +147,14 @@ class SpectralExperiment(Experiment):
     def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
         """Draw two panels with a line for each method and one of slope -1/2."""
         rows = results["settings"]["errors"]
-        figure = drawing.new_figure(4.2, "Learning by moments, by EM, and with the labels known")
-        for axes, what in zip(figure.subplots(1, 2), ("means", "shares"), strict=True):
+        title = "Learning by moments, by EM, and with every user's state known"
+        figure = drawing.new_figure(7, title, drawing.NARROW)
+        for axes, what in zip(figure.subplots(2, 1), ("means", "shares"), strict=True):
             for method, colour in _COLOURS.items():
                 of_method = [row for row in rows if row["method"] == method]
                 x, y = [row["users"] for row in of_method], [row[what] for row in of_method]
-                axes.plot(x, y, _STYLES.get(method, "o-"), color=colour, ms=5, lw=1.4, label=method)
+                axes.plot(x, y, _STYLES.get(method, "o-"), color=colour, ms=5, lw=1.4,
+                          label=_LABELS[method])  # fmt: skip
                 error = [row[f"{what}_stderr"] for row in of_method]
                 axes.errorbar(x, y, error, fmt="none", ecolor=colour)
             sizes = np.array(sorted({row["users"] for row in rows}), dtype=float)
@@ -157,7 +163,8 @@ class SpectralExperiment(Experiment):
                       label=r"slope $-1/2$")  # fmt: skip
             axes.set_xscale("log")
             axes.set_yscale("log")
-            drawing.plain(axes, x="users in the log", title=f"error of the {what}")
+            drawing.plain(axes, x="users in the log", y="root mean square error",
+                          title=_TITLES[what])  # fmt: skip
             axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
             axes.set_yticks([tick for tick in _TICKS if axes.get_ylim()[0] <= tick])
             axes.yaxis.set_major_formatter("{x:g}")

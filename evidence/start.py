@@ -106,8 +106,7 @@ class StartExperiment(Experiment):
     help = "a service without a log: pooled rewards, then a learned model, against both alone"
     options = (
         Option("visitors", "of the service", 4_000, positive),
-        Option("every", "visitors between two runs of relearn", 50, positive),
-        Option("explore", "share of random actions", 0.1, float),
+        Option("every", "visitors between two runs of relearn", 10, positive),
     )
 
     def measure(self, work: Work) -> Report:
@@ -133,7 +132,7 @@ class StartExperiment(Experiment):
                 for q, part in enumerate(_means(one, QUARTERS))
             ],
             claims=_claims(rewards, activated),
-            tables=[_table(rewards), Table("Runs of relearn that tried a learned model",
+            tables=[_table(rewards), Table("Trials of learned models, and how they ended",
                                            ("visitors", "decision", "why"), decisions)],
         )  # fmt: skip
 
@@ -157,9 +156,8 @@ def _loop(
         folder = Path(scratch)
         models = folder / "models"
         save_start(models / "start", Catalogue([str(a) for a in range(ACTIONS)]), "clicks")
-        words = ("--explore", str(options.explore), "--models", str(models))
         with (
-            served(models / "start", folder, *words) as url,
+            served(models / "start", folder, "--models", str(models)) as url,
             Client(url, timeout=60.0) as client,
         ):
             settings = Settings(work=folder / "work", models=models, fit_options=FIT)
@@ -168,13 +166,13 @@ def _loop(
                 come = map(int, some)
                 regrets.append(visit(client, f"v{first}", users, come, len(some), rng))
                 seen = first + len(some)
-                if activated and seen % (10 * options.every):
-                    continue  # a learned model is judged less often
                 run = Relearner(settings, client, ServiceSource(client)).run()
                 if run.decision == "activate" and run.outcome == "done":
                     activated.append(seen)
-                if run.decision != "pool":
+                if run.decision in ("activate", "try") or (run.groups and run.decision == "pool"):
                     tries.append((str(seen), f"{run.decision} ({run.outcome})", run.why))
+                if run.outcome == "failed":
+                    raise ValueError(f"relearn after {seen} visitors: {run.why}")
                 work.progress.advance(1)
     return visitors.reward(np.concatenate(regrets)), activated, tries
 
@@ -222,7 +220,7 @@ def _table(rewards: Mapping[str, FloatArray]) -> Table:
 
 
 def _draw(settings: Mapping[str, Any]) -> Figure:
-    figure = drawing.new_figure(3.8, "A service that starts without a log")
+    figure = drawing.new_figure(3.4, "A service that starts without a log", drawing.NARROW)
     axes = figure.subplots()
     width = settings["visitors"] / PERIODS
     middles = [width * (i + 0.5) for i in range(PERIODS)]

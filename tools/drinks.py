@@ -33,6 +33,11 @@ MEAN_STARS = np.array(
 SHARES = (0.4, 0.35, 0.25)
 
 
+def stars(mean: float, rng: np.random.Generator) -> int:
+    """Return the stars, from 1 to 5, that a customer gives to a drink of this mean."""
+    return int(np.clip(np.rint(rng.normal(mean, 1.0)), 1, 5))
+
+
 def table(n_customers: int = 500, n_drinks: int = 20, seed: int = 0) -> str:
     """Return the log as CSV: customer, drink, stars, in order of time."""
     rng = np.random.default_rng(seed)
@@ -43,8 +48,8 @@ def table(n_customers: int = 500, n_drinks: int = 20, seed: int = 0) -> str:
     for _ in range(n_drinks):
         for customer in rng.permutation(n_customers):
             drink = rng.integers(len(DRINKS))
-            stars = np.clip(np.rint(rng.normal(MEAN_STARS[kind[customer], drink], 1.0)), 1, 5)
-            writer.writerow([f"c{customer:03d}", DRINKS[drink], int(stars)])
+            given = stars(MEAN_STARS[kind[customer], drink], rng)
+            writer.writerow([f"c{customer:03d}", DRINKS[drink], given])
     return out.getvalue()
 
 

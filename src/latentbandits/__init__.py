@@ -10,7 +10,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from latentbandits.lazy import lazy_exports, public_names
+from latentbandits.lazy import lazy_exports
 from latentbandits.models import GaussianArms as GaussianArms
 from latentbandits.models import LinearGaussian as LinearGaussian
 from latentbandits.policies import *  # noqa: F403
@@ -20,6 +20,9 @@ from latentbandits.policies.registry import RELATED as _RELATED
 
 if TYPE_CHECKING:
     from latentbandits.environments import Population as Population
+    from latentbandits.evaluation.evaluate import evaluate as evaluate
+    from latentbandits.evaluation.reading import read_decisions as read_decisions
+    from latentbandits.learning.fitting import fit as fit
     from latentbandits.learning.subspace import learn_subspace as learn_subspace
     from latentbandits.models import ArtefactError as ArtefactError
     from latentbandits.models import load as load
@@ -34,16 +37,18 @@ if TYPE_CHECKING:
     from latentbandits.policies.shared import HierUCB as HierUCB
     from latentbandits.policies.shared import PerUser as PerUser
     from latentbandits.policies.shared import Phased as Phased
-    from latentbandits.simulation import simulate as simulate
-    from latentbandits.simulation import tune as tune
+    from latentbandits.simulation.simulate import simulate as simulate
+    from latentbandits.simulation.tune import tune as tune
 
 __version__ = "0.1.0"
 
-_FAMILIES = "latentbandits.models.families"
 _MODULES = {
     "ArtefactError": "latentbandits.models",
     "load": "latentbandits.models",
     "save": "latentbandits.models",
+    "evaluate": "latentbandits.evaluation",
+    "fit": "latentbandits.learning",
+    "read_decisions": "latentbandits.evaluation.reading",
     "simulate": "latentbandits.simulation",
     "tune": "latentbandits.simulation",
     "Cascade": "latentbandits.models.clicks",
@@ -54,20 +59,13 @@ _MODULES = {
     "learn_subspace": "latentbandits.learning.subspace",
     **_SHARED,
 }
-_lazy = lazy_exports(__name__, _MODULES, _FAMILIES)
+_lazy, __dir__ = lazy_exports(__name__, _MODULES, "latentbandits.models.families", eager=_policies)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__all__":
-        return sorted({*_policies, *_MODULES, *public_names(_FAMILIES)})
     if name in _RELATED:
         raise ImportError(
             f"{name} is in the package latentbandits-related: install it, then "
             f"`from latentbandits_related import {name}`"
         )
     return _lazy(name)
-
-
-def __dir__() -> list[str]:
-    """Every public name, also those that load when they are first used."""
-    return sorted({*globals(), *__getattr__("__all__")})

@@ -23,6 +23,7 @@ with needed_by("latentbandits.client"):
 
     from latentbandits.serving.http.messages import (
         MAX_PAGE,
+        ActionsEarned,
         ActivateRequest,
         ActiveModel,
         CatalogueChange,
@@ -42,7 +43,7 @@ with needed_by("latentbandits.client"):
         RewardRequest,
         SessionView,
     )
-    from latentbandits.serving.records import SwapMode
+    from latentbandits.serving.records import RequestedMode
 
 Answer = TypeVar("Answer")
 Request = TypeVar("Request", DecideRequest, RewardRequest)
@@ -120,6 +121,7 @@ class Conversations:
         user_features: Mapping[str, str | float | bool | None] | None = None,
         user: str | None = None,
         reward_token: bool = False,
+        length: int | None = None,
     ) -> Conversation[Decided]:
         """Return the service's decision; `default`, marked as a fallback, if no answer comes.
 
@@ -127,6 +129,7 @@ class Conversations:
         `user_features` are the attributes of a new session's user, by name.
         `user` says who asks, where the session is a population whose users share a belief.
         `reward_token` asks for a token, with which a web page may report the reward itself.
+        `length` asks for an ordered list of that many actions: `shown` has them.
         """
         request = DecideRequest(
             session,
@@ -137,7 +140,8 @@ class Conversations:
             None if exclude is None else list(exclude),
             None if user_features is None else dict(user_features),
             user,
-            reward_token,
+            reward_token=reward_token,
+            length=length,
         )
         send = Send("POST", "/v1/decide", _body(request))
         try:
@@ -166,10 +170,20 @@ class Conversations:
         return (yield from self._each("/v1/decide", identified, Decided))
 
     def reward(
-        self, decision_id: str, value: float, *, event_id: str | None = None
+        self,
+        decision_id: str,
+        value: float | msgspec.UnsetType = msgspec.UNSET,
+        *,
+        event_id: str | None = None,
+        clicked: str | msgspec.UnsetType | None = msgspec.UNSET,
+        values: Mapping[str, float] | None = None,
     ) -> Conversation[Rewarded]:
-        """Report the reward of a decision; a repeated report changes nothing."""
-        request = RewardRequest(decision_id, float(value), event_id)
+        """Report the reward of a decision; a repeated report changes nothing.
+
+        Of a list, report which action was `clicked` (None: none was), or the `values` of some or
+        all of its actions.
+        """
+        request = _reward(decision_id, value, event_id, clicked, values)
         send = Send("POST", "/v1/reward", _body(request))
         return (yield from self._ask(send, Rewarded))
 
@@ -185,10 +199,16 @@ class Conversations:
         return (yield from self._each("/v1/reward", told, Rewarded))
 
     def correct(
-        self, decision_id: str, value: float, *, event_id: str | None = None
+        self,
+        decision_id: str,
+        value: float | msgspec.UnsetType = msgspec.UNSET,
+        *,
+        event_id: str | None = None,
+        clicked: str | msgspec.UnsetType | None = msgspec.UNSET,
+        values: Mapping[str, float] | None = None,
     ) -> Conversation[Rewarded]:
         """Replace the reward of a decision; the session then has learned the new one instead."""
-        request = RewardRequest(decision_id, float(value), event_id or str(uuid.uuid4()))
+        request = _reward(decision_id, value, event_id or str(uuid.uuid4()), clicked, values)
         send = Send("PUT", "/v1/reward", _body(request))
         return (yield from self._ask(send, Rewarded))
 
@@ -210,19 +230,22 @@ class Conversations:
     def activate(
         self,
         path: str | None = None,
-        mode: SwapMode | None = None,
+        mode: RequestedMode | None = None,
         *,
         model: str | None = None,
         force: bool = False,
         request_id: str | None = None,
         if_active: str | None = None,
+        click_model: str | None = None,
     ) -> Conversation[Models]:
         """Use another model, named by its folder or its id; with the same request id, once.
 
         With `if_active` the service refuses (409) where another model than that one is active.
+        In the mode "trial" half of the new sessions use it, until the next activation.
+        `click_model` says how users look at lists; by default it is the service's setting.
         """
         sent = request_id or str(uuid.uuid4())
-        request = ActivateRequest(path, model, mode, force, sent, if_active)
+        request = ActivateRequest(path, model, mode, force, sent, if_active, click_model)
         send = Send("POST", "/v1/models/activate", _body(request))
         return (yield from self._ask(send, Models))
 
@@ -265,6 +288,10 @@ class Conversations:
     def catalogue(self) -> Conversation[CatalogueView]:
         """Return the actions of the active model and their expected rewards."""
         return (yield from self._ask(Send("GET", "/v1/catalogue"), CatalogueView))
+
+    def actions(self) -> Conversation[ActionsEarned]:
+        """Return what each action of the active model earned lately, by state too."""
+        return (yield from self._ask(Send("GET", "/v1/actions"), ActionsEarned))
 
     def overview(self) -> Conversation[Overview]:
         """Return the totals that the page at / shows."""
@@ -367,6 +394,22 @@ def _quoted(text: str) -> str:
 
 def _decision_of_pair(session: str, actions: Sequence[str] | None) -> DecideRequest:
     return DecideRequest(session, None if actions is None else list(actions))
+
+
+def _reward(
+    decision_id: str,
+    value: float | msgspec.UnsetType,
+    event_id: str | None,
+    clicked: str | msgspec.UnsetType | None,
+    values: Mapping[str, float] | None,
+) -> RewardRequest:
+    return RewardRequest(
+        decision_id,
+        value if isinstance(value, msgspec.UnsetType) else float(value),
+        event_id,
+        clicked,
+        None if values is None else {action: float(one) for action, one in values.items()},
+    )
 
 
 def _reward_of_pair(decision_id: str, value: float) -> RewardRequest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -21,16 +21,27 @@ __all__ = ["cached_property", "lazy_exports"]
 
 
 def lazy_exports(
-    package: str, modules: Mapping[str, str], collection: str | None = None
-) -> Callable[[str], Any]:
-    """Return a module's `__getattr__` (PEP 562) for names that live in other modules.
+    package: str,
+    modules: Mapping[str, str],
+    collection: str | None = None,
+    eager: Sequence[str] = (),
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return a package's `__getattr__` and `__dir__` (PEP 562), for names of other modules.
 
-    `modules` is the module of each name. `collection` is a module all of whose public names are
-    exported too; it is imported when a name is not in `modules`.
+    `__dir__` lists the public names and no others, so that Tab shows them before they are loaded.
 
-    >>> lazy_exports("here", {"sqrt": "math"})("sqrt")(4.0)
+    Args:
+        package: the package's own name.
+        modules: the module of each name.
+        collection: a module all of whose public names are exported too; it is imported when a name
+            is not in `modules`. The package's `__all__` is then made of all these names.
+        eager: further names of this `__all__`, which the package has imported already.
+
+    >>> getter, _ = lazy_exports("here", {"sqrt": "math"})
+    >>> getter("sqrt")(4.0)
     2.0
-    >>> lazy_exports("here", {}, collection="math")("sqrt")(4.0)
+    >>> getter, _ = lazy_exports("here", {}, collection="math")
+    >>> getter("sqrt")(4.0)
     2.0
     """
 
@@ -38,6 +49,8 @@ def lazy_exports(
         if name in modules:
             with needed_by(modules[name]):
                 return getattr(import_module(modules[name]), name)
+        if collection is not None and name == "__all__":
+            return sorted({*eager, *modules, *public_names(collection)})
         if collection is not None and not name.startswith("_"):
             # `from package import submodule` asks here first: it must not load the collection.
             here = package in sys.modules and name.islower()
@@ -48,7 +61,10 @@ def lazy_exports(
                 return getattr(members, name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return __getattr__
+    def __dir__() -> list[str]:  # noqa: N807
+        return sorted({*sys.modules[package].__all__, *modules})
+
+    return __getattr__, __dir__
 
 
 def public_names(module: str) -> list[str]:

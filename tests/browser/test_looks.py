@@ -59,10 +59,42 @@ def test_it_fits_and_stands_still(
     assert picture.stat().st_size > 10_000
 
 
+def test_nothing_is_cut_on_a_desk_and_nothing_is_empty_on_a_phone(
+    page: Browser, played: RunningService
+) -> None:
+    page.open(played.url, 1280)
+    live(page)
+    until(lambda: page.texts("#actions tbody td"))
+    cut = page.run(
+        "document.querySelector('#sessions td.seen').textContent = '59 min ago';"
+        "return [...document.querySelectorAll('#models .table-scroll, #actions, #sessions td')]"
+        ".filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.textContent)"
+    )
+    assert cut == []
+    page.open(played.url, 390, 900)
+    live(page)
+    height = "return document.querySelector('#session').getBoundingClientRect().height"
+    assert page.run(height) == 0
+    page.run("document.querySelector('#sessions a').click()")
+    until(lambda: page.run(height) > 300)
+
+
+def test_sixteen_states_have_colours_of_their_own(page: Browser, played: RunningService) -> None:
+    for dark in (False, True):
+        page.open(played.url, dark=dark)
+        live(page)
+        colours = page.run(
+            "return Array.from({ length: 16 }, (_, s) => getComputedStyle(document.body)"
+            ".getPropertyValue(`--state-${s}`))"
+        )
+        assert len(set(colours)) == 16
+        assert all(colours)
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_colours_have_contrast(page: Browser, played: RunningService, dark: bool) -> None:
     page.open(played.url, dark=dark)
     for text in ("--ink", "--soft", "--accent", "--bad", "--good"):
         assert page.run(CONTRAST, text, "--surface") >= 4.5  # WCAG AA for text
-    for mark in [f"--state-{i}" for i in range(8)] + ["--contrast"]:
+    for mark in [f"--state-{i}" for i in range(16)] + ["--contrast"]:
         assert page.run(CONTRAST, mark, "--surface") >= 2.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from latentbandits.models import GaussianArms, save
 from latentbandits.serving.http.keys import add_key
 from tests.browser.chromium import Browser
+from tests.browser.conftest import MEANS
 from tests.browser.waiting import until
 from tests.processes.service import RunningService
 
@@ -138,7 +141,86 @@ def test_states_models_and_sessions_are_those_of_the_api(
     assert page.texts("#models .block:first-child td") == [
         "tastes", model["id"][:6], "GaussianArms", "3", "6", "active",
     ]  # fmt: skip
-    assert page.texts("#models .block:last-child td")[1:] == ["tastes", "the first model"]
+    assert page.texts("#models .block:nth-child(2) td")[1:] == ["tastes", "the first model"]
+
+
+def test_the_sentence_at_the_top_compares_with_the_holdout(
+    page: Browser, played: RunningService, model_folder: Path, tmp_path: Path
+) -> None:
+    page.open(played.url)
+    live(page)
+    difference = get(played, "/v1/overview")["difference"]
+    margin = (difference["high"] - difference["low"]) / 2
+    said = page.text("#verdict")
+    assert f"{signed(difference['mean'])} ±{margin:.2f} a decision against the holdout" in said
+    certain = difference["low"] > 0 or difference["high"] < 0
+    assert said.startswith(("It works", "It harms") if certain else "Not certain yet")
+    with RunningService(model_folder, folder=tmp_path) as running:
+        page.open(running.url)
+        live(page)
+        assert "Start the service with --holdout-share" in page.text("#verdict")
+
+
+def test_days_and_actions_are_those_of_the_api(page: Browser, played: RunningService) -> None:
+    page.open(played.url)
+    live(page)
+    policy, holdout = get(played, "/v1/overview")["groups"]
+    rows = table(page, "#day-chart")
+    assert len(rows) == len({one["day"] for group in (policy, holdout) for one in group["days"]})
+    cells = [
+        float(found.group())
+        for cell in rows[-1][1:]
+        if (found := re.search(r"[\d.]+", cell)) is not None
+    ]
+    expected = [group["days"][-1]["reward"]["mean"] for group in (policy, holdout)]
+    np.testing.assert_allclose(cells, expected, atol=0.0051)
+    until(lambda: page.texts("#actions tbody td"))
+    earned = get(played, "/v1/actions")
+    assert earned["decisions"] == 240
+    head = page.texts("#actions thead th")
+    assert head == ["Action", "Shown", "Mean reward", "State 1", "State 2", "State 3"]
+    shown = np.array(page.texts("#actions tbody td")).reshape(-1, len(head))
+    for row, one in zip(shown, earned["actions"], strict=True):
+        assert row[0] == f"item {one['name']}"
+        assert row[1] == str(one["total"]["decisions"])
+        for cell, part in zip(row[2:], [one["total"], *one["states"]], strict=True):
+            if part["reward"] is None:
+                assert cell == "\N{EN DASH}"
+            else:
+                assert float(cell.split()[0]) == pytest.approx(part["reward"]["mean"], abs=0.0051)
+                assert ("±" in cell) == (part["reward"]["low"] is not None)
+
+
+def test_the_band_is_drawn_whole(page: Browser, played: RunningService) -> None:
+    page.open(played.url)
+    live(page)
+    drawn, room = page.run(
+        "const box = (selector) => document.querySelector(`#reward-chart ${selector}`).getBBox();"
+        "return ['path.band.two', 'clipPath rect'].map(box).map((b) => [b.y, b.y + b.height]);"
+    )
+    assert room[0] <= drawn[0] < drawn[1] <= room[1]
+
+
+def test_the_report_of_the_fit_is_linked_where_there_is_one(
+    page: Browser, model_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "models" / "tastes"
+    shutil.copytree(model_folder, folder)
+    with RunningService(folder, folder=tmp_path) as running, running.client() as http:
+        page.open(running.url)
+        live(page)
+        assert page.run("return document.querySelector('#report').hidden")
+        assert http.get("/report").status_code == 404
+        html = "<!doctype html><style>h1 { color: rgb(1, 2, 3) }</style><h1>Worth it?</h1>"
+        (folder / "report.html").write_text(html)
+        until(lambda: not page.run("return document.querySelector('#report').hidden"))
+        page.run("document.querySelector('#report a').click()")
+        until(lambda: page.text("h1") == "Worth it?")
+        colour = page.run("return getComputedStyle(document.querySelector('h1')).color")
+        assert colour == "rgb(1, 2, 3)"
+        save(GaussianArms(MEANS + 1, noise=0.5, spread=0.1), folder)  # another model moves in
+        (folder / "report.html").write_text(html)
+        assert http.get("/report").status_code == 404
 
 
 def test_a_click_on_a_session_unfolds_its_belief(page: Browser, played: RunningService) -> None:
@@ -165,6 +247,26 @@ def test_a_click_on_a_session_unfolds_its_belief(page: Browser, played: RunningS
     assert f"state {top + 1}" in page.text("#session-belief")
     rounds = page.texts("#session-rounds tbody tr td:first-child")
     assert rounds == [str(n) for n in range(8, 0, -1)]
+
+
+def test_a_session_of_lists_shows_every_position(
+    page: Browser, model_folder: Path, tmp_path: Path
+) -> None:
+    with RunningService(model_folder, folder=tmp_path) as running:
+        with running.client(trust_env=False) as http:
+            for _ in range(2):
+                asked = {"session": "ann", "length": 2}
+                shown = http.post("/v1/decide", json=asked).json()
+            told = {"decision_id": shown["decision_id"], "values": {shown["actions"][1]: 0.5}}
+            assert http.post("/v1/reward", json=told).json()["status"] == "applied"
+        page.open(f"{running.url}/#session=ann")
+        live(page)
+        until(lambda: page.text("#session-title") == "ann")
+        places = page.texts("#session-rounds tbody tr td:first-child")
+        assert places == [f"{round_}, position {place}" for round_ in (2, 1) for place in (1, 2)]
+        rewards = page.texts("#session-rounds tbody tr td:nth-child(4)")
+        assert [rewards[1] != one for one in rewards] == [True, False, True, True]
+        page.close()
 
 
 def test_the_demonstration_is_live(page: Browser, demo: RunningService) -> None:

@@ -3,7 +3,8 @@
 A line that begins with `$ ` is a command; the lines below it are its output, in which `...` stands
 for any number of lines. All commands of a page run in one shell, in a folder with the examples of
 the repository. `latentbandits serve` runs in the background until the page ends; from then on ids
-and random draws differ from run to run, so that numbers are not compared. Of JSON only keys are.
+and random draws differ from run to run, so that numbers are not compared. `make demo` has a service
+too. Of JSON only keys are compared.
 """
 
 import json
@@ -21,7 +22,10 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _READY = "curl -s -o /dev/null --retry 60 --retry-delay 1 --retry-connrefused http://127.0.0.1:{port}/readyz"
 
 
-STANDS_FOR = {"make demo": "latentbandits reproduce synthetic --out out/synthetic"}
+STANDS_FOR = {
+    "make demo": "python -m examples.demo",
+    "make paper": "latentbandits reproduce synthetic --out out/synthetic",
+}
 """Commands that would set up an environment first, and what they then run."""
 
 
@@ -52,7 +56,8 @@ def run(page: str, folder: Path, seconds: float) -> list[list[str]]:
         script += [_READY.format(port=port)] if served else []
     text = "\n".join(script).replace("localhost:8000", f"localhost:{port}")
     text = text.replace("127.0.0.1:8000", f"127.0.0.1:{port}")
-    (folder / "examples").symlink_to(ROOT / "examples")
+    for name in ("examples", "tools"):
+        (folder / name).symlink_to(ROOT / name)
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "COLUMNS": "130",
@@ -82,6 +87,7 @@ def differences(page: str, printed: list[list[str]]) -> list[str]:
     """Return a line for every command of a page that printed something else than is shown."""
     result, served = [], False
     for (command, shown), lines in zip(commands(page), printed, strict=True):
+        served = served or command == "make demo"  # has a service of its own
         line = difference(shown, lines, numbers=not served)
         served = served or command.startswith("latentbandits serve")
         if line is not None:

@@ -132,6 +132,7 @@ def test_batches_and_the_log(service: RunningService) -> None:
         ids = [entry.decision_id for entry in client.entries()]
         assert {one.decision_id for one in made} <= set(ids)
         assert client.catalogue().prior
+        assert client.actions().decisions == len(ids)
         assert client.overview().counts["decisions"] >= 150
 
     async def talk() -> None:

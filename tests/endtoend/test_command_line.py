@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import polars
 import pytest
 
-from latentbandits.cli.main import build_parser, main
+from latentbandits.cli.main import COMMANDS, build_parser, main
 
 POLICIES = ("UCB1", "TS", "EXP4", "mUCB", "mmUCB", "mTS", "mmTS", "mIDS", "mmIDS", "mmGreedy")
 
@@ -122,7 +123,7 @@ def test_errata_and_theory(tmp_path, capsys):
         (("--runs", "0"), "--runs: 0 is below 1"),
         (("--runs", "many"), "--runs: 'many' is not a whole number"),
         (("--seed", "-1"), "--seed"),
-        (("--colour", "red"), "unrecognized arguments"),
+        (("--hirizon", "9"), "unknown option --hirizon: did you mean --horizon?"),
     ],
 )
 def test_bad_input_gets_one_clear_line(arguments, message, tmp_path):
@@ -182,9 +183,96 @@ def test_a_library_import_names_the_extra(tmp_path):
 
 
 def test_help_and_version(tmp_path):
-    assert "reproduce" in run("--help", cwd=tmp_path).stdout
+    shown = run("--help", cwd=tmp_path).stdout
+    assert all(f"    {command}" in shown for command in COMMANDS)
+    assert "exit codes:" in shown
     assert run("--version", cwd=tmp_path).stdout.startswith("latentbandits ")
-    assert run(cwd=tmp_path).returncode == 2
+    bare = run(cwd=tmp_path)
+    assert (bare.returncode, bare.stdout, bare.stderr) == (2, "", shown)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fti", "log.csv"], "unknown command 'fti': did you mean 'fit'?"),
+        (["--hepl"], "unknown option '--hepl': did you mean '--help'?"),
+        (
+            ["fit", "log.csv", "--bootstrp=3"],
+            "unknown option --bootstrp: did you mean --bootstrap?",
+        ),
+        (["tune"], "the following arguments are required: MODEL; see latentbandits tune --help"),
+        (["reproduce", "sinthetic"], "invalid choice: 'sinthetic'"),
+    ],
+)
+def test_what_is_misspelt_gets_one_line(words, message, tmp_path):
+    done = run(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_port_in_use_is_one_sentence_before_anything_starts(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run("serve", "--demo", "--port", taken.getsockname()[1], cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Address already in use; choose another with --host or --port" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], []])
+def test_a_command_that_is_not_asked_for_is_not_imported(words):
+    """Version and help need no numerics beyond the package itself, and no command's module."""
+    heavy = ("polars", "rich", "sklearn", "msgspec", "starlette", "uvicorn", "scipy.stats")
+    rooms = ("learning", "serving", "evaluation", "experiments", "simulation", "report", "loop")
+    code = (
+        "import sys; from latentbandits.cli import main\n"
+        f"try: main({words!r})\n"
+        "except SystemExit: pass\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    loaded = done.stdout.splitlines()[-1].split()
+    assert "latentbandits.cli.main" in loaded
+    unwanted = {*heavy, *(f"latentbandits.{room}" for room in rooms)}
+    unwanted |= {f"latentbandits.cli.{command}" for command in COMMANDS}
+    assert not unwanted & set(loaded)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["f"], {"fit"}),
+        (["fit", "--ki"], {"--kind"}),
+        (["fit", "--kind", "l"], {"linear"}),
+        (["serve", "--swap", "m"], {"migrated"}),
+        (["reproduce", "synth"], {"synthetic"}),
+        (["fit", "lo"], set()),  # the shell completes names of files
+    ],
+)
+def test_bash_completes(words, expected, completion):
+    line = " ".join(f"'{word}'" for word in ["latentbandits", *words])
+    script = (
+        f"source {completion}; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _latentbandits; "
+        'echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True)
+    assert (set(done.stdout.split()), done.stderr) == (expected, "")
+
+
+@pytest.fixture(scope="module")
+def completion(tmp_path_factory):
+    path = tmp_path_factory.mktemp("completion") / "script"
+    path.write_text(run("completion", "bash", cwd=path.parent).stdout)
+    return path
+
+
+def test_scripts_of_other_shells(capsys):
+    assert main(["completion", "zsh"]) == 0
+    assert capsys.readouterr().out.startswith("autoload -U +X bashcompinit")
+    assert main(["completion", "fish"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("-l kind -r -f -a 'auto linear arms'" in line for line in lines)
+    assert any("__fish_use_subcommand -a relearn" in line for line in lines)
 
 
 def test_importing_is_light(tmp_path):

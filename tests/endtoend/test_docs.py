@@ -1,7 +1,8 @@
 """Every page of docs/ is run: Python blocks in order, in an empty folder, with what they print.
 
-`$DATA` holds a small table with the columns of MovieLens. A block that needs a package which the
-development environment does not have is skipped by name.
+The folder links to the examples of the repository, and `$DATA` holds a small table with the columns
+of MovieLens. A block that needs a package which the development environment does not have is
+skipped by name.
 """
 
 import contextlib
@@ -24,12 +25,16 @@ OPTIONAL = ("fastapi",)
 
 @pytest.fixture
 def empty_folder(tmp_path, monkeypatch):
-    """The working folder, with ratings of 50 users for 40 films; registrations are undone."""
+    """The working folder: ratings of 50 users for 40 films, and the examples of the repository.
+
+    Registrations are undone.
+    """
     for registry in (model_registry, policy_registry):
         monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     rng = np.random.default_rng(0)
     user, film = (column.ravel() for column in np.indices((50, 40)))
     ratings = {"userId": user, "movieId": film, "rating": rng.integers(1, 6, len(user))}
+    (tmp_path / "examples").symlink_to(DOCS.parent / "examples")
     (tmp_path / "data").mkdir()
     pl.DataFrame(ratings | {"timestamp": np.arange(len(user))}).write_csv(
         tmp_path / "data" / "ratings.csv"

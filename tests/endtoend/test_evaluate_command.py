@@ -51,6 +51,15 @@ def test_a_csv_is_evaluated(files, capsys):
     assert (files / "out" / "evaluate.png").stat().st_size > 10_000
 
 
+def test_json_is_what_results_json_holds(files, capsys):
+    assert run(files, "--policies", "mmGreedy", "--estimators", "SNIPS", "--json") == 0
+    printed = capsys.readouterr()
+    actual = json.loads(printed.out)
+    assert actual == json.loads((files / "out" / "results.json").read_text())
+    assert "json" not in actual["settings"]
+    assert "results in" in printed.err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -80,3 +89,19 @@ def test_without_propensities_the_remaining_estimators_are_named(files, capsys):
     results = json.loads((files / "out" / "results.json").read_text())
     row = next(r for r in results["estimates"] if r["estimator"] == "DM")
     assert (row["horizon"], row["stderr"], row["low"]) == (1, None, None)
+
+
+def test_policies_that_need_no_model_are_evaluated_without_one(files, capsys):
+    words = ["--policies", "uniform", "UCB1", "--estimators", "IPS"]
+    run(files, *words)
+    expected = json.loads((files / "out" / "results.json").read_text())["estimates"]
+    arguments = ["evaluate", str(files / "log.csv"), "--out", str(files / "alone"), *words]
+    assert main(arguments) == 0
+    actual = json.loads((files / "alone" / "results.json").read_text())["estimates"]
+    assert [row["policy"] for row in actual] == ["uniform", "UCB1", "logged"]
+    assert actual[0]["value"] == pytest.approx(expected[0]["value"])
+    capsys.readouterr()
+    assert main([*arguments, "--policies", "uniform", "mmTS"]) == 2
+    assert "mmTS needs a model: name its folder, --model DIR" in capsys.readouterr().err
+    assert main(arguments[:2]) == 2
+    assert "--model is needed" in capsys.readouterr().err

@@ -1,18 +1,21 @@
-"""Every example runs, and becomes a page of the site."""
+"""Every example runs, and becomes a page of the site; so do the cells of the notebook page."""
 
-import json
 import runpy
+import shutil
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
-from evidence.loop_visits import served
 from tools.site.examples import as_page, title
 
-from latentbandits.cli.main import main
+from tests.endtoend.test_docs import BLOCK
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
-WITH_A_SERVICE = ("cafe_customers", "close_the_loop")
-"""Examples that ask a running service: the tutorial runs the first, a test below the second."""
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+WITH_A_SERVICE = ("cafe_customers", "demo", "no_log_yet")
+"""Examples with a service: tests of the tutorials run the first and the last, that of README
+`demo`."""
 
 SLOW = ("boosted_trees_per_state", "cold_start_films", "stars")
 
@@ -31,23 +34,38 @@ def test_it_runs_and_prints(path, capsys):
 
 
 @pytest.mark.slow
-def test_the_loop_is_closed_beside_a_real_service(tmp_path, monkeypatch, capsys):
+def test_the_cells_of_the_notebook_page_show_tables_and_pictures(tmp_path, monkeypatch):
+    """In a real kernel: what they print, and what Jupyter shows of a cell's last expression."""
+    log = Path("examples", "data", "drinks.csv")
+    (tmp_path / log.parent).mkdir(parents=True)
+    shutil.copy(ROOT / log, tmp_path / log)
     monkeypatch.chdir(tmp_path)
-    example = runpy.run_path(str(EXAMPLES[0].parent / "close_the_loop.py"))
-    example["write_first_model"]()
-    first = tmp_path / "models" / "first"
-    options = ("--policy", "mmTS", "--explore", "0.2", "--models", str(first.parent))
-    with served(first, tmp_path, *options) as url:
-        example["visit"](url, 200, seed=1)
-        words = ["relearn", "--service", url, "--models", str(first.parent), "--policy", "mmTS"]
-        assert main(words) == 0
-        example["visit"](url, 20, seed=2)
-    printed = capsys.readouterr().out
-    assert "200 sessions" in printed
-    assert "1600 decisions of 200 sessions" in printed
-    assert "20 sessions" in printed.split("record:")[1]
-    record = json.loads((tmp_path / "out" / "relearn" / "runs" / "000001.json").read_text())
-    assert record["outcome"] == "done"
+    page = (ROOT / "docs" / "how-to" / "in-a-notebook.md").read_text()
+    blocks = [block for block in BLOCK.findall(page) if block[0] in ("python", "text")]
+    cells = [nbformat.v4.new_code_cell(body) for language, body in blocks if language == "python"]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    printed = [_printed(cell) for cell in cells]
+    position = -1
+    for language, body in blocks:
+        position += language == "python"
+        if language == "text":
+            assert printed[position].strip() == body.strip()
+    shown = {cell.source.strip(): _shown(cell) for cell in cells if not cell.source.count("\n") > 1}
+    assert shown.keys() == {"fit", "fit.plot()", "agent", "results", "evaluation"}
+    assert "image/png" in shown.pop("fit.plot()")
+    for source, data in shown.items():
+        assert "<table>" in data["text/html"], source
+        assert "data:image/png;base64," in data["text/html"], source
+
+
+def _printed(cell):
+    return "".join(out.text for out in cell.outputs if out.output_type == "stream")
+
+
+def _shown(cell):
+    (data,) = (out.data for out in cell.outputs if out.output_type == "execute_result")
+    return data
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -63,4 +81,4 @@ def test_it_becomes_a_page(path):
 def test_there_is_an_example_for_each_kind_of_problem():
     names = {path.stem for path in EXAMPLES}
     wanted = {"clicks", "stars", "boosted_trees_per_state", "drift", "cold_start_films"}
-    assert wanted | {"close_the_loop"} <= names
+    assert wanted | {"demo"} <= names

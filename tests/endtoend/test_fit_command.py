@@ -1,7 +1,18 @@
 """fit, inspect and simulate as a user runs them."""
 
+import fcntl
 import json
-from dataclasses import fields
+import os
+import pty
+import re
+import resource
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +27,32 @@ from latentbandits.models.artefacts.files import load_notes
 from tests.unit.test_selection import ratings_log
 
 COLUMNS = ["--user", "who", "--action", "what", "--reward", "paid"]
+
+
+@contextmanager
+def on_a_terminal(columns):
+    """Make standard output a terminal that is so wide; yields what returns the text on it."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 25, columns, 0, 0))
+    chunks, kept = [], sys.stdout
+
+    def read():
+        with suppress(OSError):  # the other end was closed
+            while chunk := os.read(master, 65536):
+                chunks.append(chunk)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with os.fdopen(slave, "w") as terminal, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TERM", "xterm")
+        patch.delenv("COLUMNS", raising=False)
+        sys.stdout = terminal
+        try:
+            yield lambda: re.sub(r"\x1b\[[0-9;]*m|\r", "", b"".join(chunks).decode())
+        finally:
+            sys.stdout = kept
+    reader.join()
+    os.close(master)
 
 
 def write_log(log, path, **more):
@@ -93,6 +130,73 @@ def test_inspect_prints_it_again(arms, capsys):
     printed = capsys.readouterr().out
     for word in ("GaussianArms", "Evidence of held-out users", "north", "How wrong it may be"):
         assert word in printed
+
+
+def test_verdict_and_states_fit_on_a_screen_and_verbose_prints_all(tmp_path, capsys):
+    rows = ["user,action,reward"]
+    rng = np.random.default_rng(0)
+    names = ["a [bold] name of an action that is longer than any column", "b", "c [/x]"]
+    for user in range(120):
+        for _ in range(12):
+            action = rng.integers(3)
+            mean = 1.0 if action == user % 3 else 0.0
+            rows.append(f"{user},{names[action]},{rng.normal(mean, 0.3):.3f}")
+    (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
+    command = ["fit", str(tmp_path / "log.csv"), "--states", "3", "--bootstrap", "0"]
+    with on_a_terminal(columns=80) as printed:
+        assert main([*command, "--out", str(tmp_path / "model")]) == 0
+    lines = printed().splitlines()
+    report = json.loads((tmp_path / "model" / "report.json").read_text())
+    sentence = report["judgement"]["sentence"]
+    assert sentence.startswith(lines[0].strip())
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 80
+    assert any("c [/x]" in line for line in lines)
+    assert not any("How wrong it may be" in line for line in lines)
+    assert main([*command, "--verbose", "--out", str(tmp_path / "model")]) == 0
+    verbose = capsys.readouterr().out
+    assert " ".join(verbose.split()).startswith(sentence)
+    page = (tmp_path / "model" / "report.html").read_text()
+    for words in ("Held-out users on their real rewards", "How wrong it may be", "The log"):
+        assert verbose.count(words) == 1
+        assert words in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_actions", [20, 100])
+@pytest.mark.parametrize("clicks", [False, True])
+def test_a_quick_fit_of_100_000_rows_takes_seconds(n_actions, clicks, tmp_path):
+    """At most 15 processor seconds for arms and linear models, of numbers and of clicks."""
+    log = generate_arms(
+        n_users=2000, n_rounds=50, n_states=4, n_actions=n_actions, noise=0.3, seed=5
+    ).log
+    rewards = (log.rewards > np.median(log.rewards)).astype(int) if clicks else log.rewards
+    path = write_log(replace(log, rewards=rewards), tmp_path / "log.csv")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    words = ["fit", path, *COLUMNS, "--quick", "--out", str(tmp_path / "model")]
+    subprocess.run([sys.executable, "-m", "latentbandits", *words], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert seconds <= 15, seconds
+    verdict = json.loads((tmp_path / "model" / "results.json").read_text())["verdict"]
+    assert verdict in ("helps", "no difference", "cannot tell")
+
+
+def test_json_is_one_document_and_all_else_goes_to_standard_error(arms, tmp_path, capsys):
+    _, path, out = arms
+    model = tmp_path / "model"
+    words = ["fit", path, *COLUMNS, "--states", "2", "--bootstrap", "0", "--json"]
+    assert main([*words, "--out", str(model)]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == json.loads((model / "results.json").read_text())
+    assert "page in" in printed.err
+    assert main(["inspect", out, "--json"]) == 0
+    printed = capsys.readouterr()
+    shown = json.loads(printed.out)
+    assert (shown["model"], shown["n_states"], shown["n_actions"]) == ("GaussianArms", 2, 4)
+    assert shown["report"] == json.loads(Path(out, "report.json").read_text())
+    assert shown["notes"]["verdict"] == shown["report"]["judgement"]["verdict"]
+    assert "How wrong it may be" in printed.err
 
 
 def test_simulate_replays_real_rewards(arms, capsys, tmp_path):

@@ -76,3 +76,39 @@ def test_promtool_accepts_the_rules_and_their_tests() -> None:
             ["promtool", *words], cwd=FOLDER, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+def test_the_dashboard_has_the_types_of_grafana(tmp_path: Path) -> None:
+    """Grafana itself does not run here: its own types of dashboards check the file, with tsc."""
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    words = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"]
+    subprocess.run([*words, "@grafana/schema", "typescript"], cwd=tmp_path, check=True, timeout=300)
+
+    def complaints(dashboard: str) -> str:
+        head = 'import type { Dashboard } from "@grafana/schema";\nexport const one: Dashboard = '
+        (tmp_path / "dashboard.ts").write_text(head + dashboard)
+        options = ["--noEmit", "--strict", "--skipLibCheck", "--module", "nodenext"]
+        done = subprocess.run(
+            [tmp_path / "node_modules" / ".bin" / "tsc", *options, "dashboard.ts"],
+            cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        return done.stdout
+
+    text = (FOLDER / "dashboard.json").read_text()
+    assert complaints(text) == ""
+    assert "gridPosition" in complaints(text.replace('"gridPos"', '"gridPosition"'))
+
+
+def test_panels_have_their_own_ids_and_do_not_overlap() -> None:
+    panels = json.loads((FOLDER / "dashboard.json").read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    places = [
+        (x, y)
+        for box in (panel["gridPos"] for panel in panels)
+        for x in range(box["x"], box["x"] + box["w"])
+        for y in range(box["y"], box["y"] + box["h"])
+    ]
+    assert len(set(places)) == len(places)
+    assert max(x for x, _ in places) < 24  # columns of Grafana's grid

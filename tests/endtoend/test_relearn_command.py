@@ -118,6 +118,17 @@ def test_an_unreachable_service_is_recorded_as_a_failure(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_json_is_the_record_of_the_run(tmp_path):
+    (tmp_path / "models").mkdir()
+    done = relearn(tmp_path, "http://127.0.0.1:9", "--json")
+    assert done.returncode == 2
+    record = json.loads(done.stdout)
+    assert (record["command"], record["number"], record["outcome"]) == ("relearn", 1, "failed")
+    kept = json.loads((tmp_path / "work" / "runs" / "000001.json").read_text())
+    assert kept == {name: value for name, value in record.items() if name != "command"}
+    assert "(failed)" in done.stderr
+
+
 def test_a_schedule_goes_on_after_a_failure_until_it_is_told_to_stop(tmp_path):
     (tmp_path / "models").mkdir()
     words = ("--service", "http://127.0.0.1:9", "--models", tmp_path / "models")

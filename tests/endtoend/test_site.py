@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from evidence import EXPERIMENTS
-from tools.site import links, navigation, omissions
+from tools.site import formulas, links, navigation, omissions
 from tools.site.reference import command_line, docstrings
 from tools.site.stage import ROOT, relinked, stage
 
@@ -20,6 +20,13 @@ from latentbandits.serving.http import endpoints
 
 PAGES = [ROOT / "README.md", *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
+
+
+def words(text):
+    """Return the number of words of a page that people read, without code, addresses, numbers."""
+    for left_out in (r"^(```|~~~).*?^\1$", r"<[^>]+>", r"\]\([^)]*\)"):
+        text = re.sub(left_out, " ", text, flags=re.DOTALL | re.MULTILINE)
+    return sum(any(letter.isalpha() for letter in word) for word in text.split())
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +97,22 @@ def test_every_page_is_in_the_menu_once(docs):
 
 def test_pages_that_the_menu_names_exist(docs):
     named = {page for pages in navigation.SECTIONS.values() for page in pages}
-    coming = {"logs-larger-than-memory.md", "what-you-know-about-users-and-items.md"}
-    assert sorted(page for page in named - coming if not (docs / page).is_file()) == []
+    assert sorted(page for page in named if not (docs / page).is_file()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_pages_are_short(page):
+    """A how-to answers one question; the reference and the changelog may be longer than a page."""
+    place = page.relative_to(ROOT)
+    if place.parts[:2] == ("docs", "reference") or place.name == "CHANGELOG.md":
+        return
+    most = 700 if place.parts[:2] == ("docs", "how-to") else 1500
+    assert words(page.read_text()) <= most
+
+
+def test_words_are_counted_without_code_and_addresses():
+    text = "Two words\n\n```sh\nnot these\n```\n\n| [three](a/b.md) | 12 |\n<picture></picture>"
+    assert words(text) == 3
 
 
 def test_every_extra_is_in_the_page_about_installing():
@@ -125,6 +146,17 @@ def test_links_are_rewritten_for_the_site(tmp_path):
     assert relinked(text, ROOT / "docs" / "page.md", page, out, ROOT) == (
         f"[a](project/design.md) b (`src/x.py`) [c](reference/settings.md){code}"
     )
+
+
+def test_formulas_are_drawn_by_the_browser(docs):
+    for page in docs.rglob("*.md"):
+        assert "```math" not in page.read_text(), page
+        assert "$`" not in page.read_text(), page
+    assert '<math display="block">' in (docs / "concepts" / "the-mathematics.md").read_text()
+    code = "```sh\necho $`date`$\n```"
+    assert formulas.block(code) == code
+    with pytest.raises(ValueError, match=r"does not know \\nothing in the formula \\nothing"):
+        formulas.inline("an unknown command $`\\nothing`$")
 
 
 def test_faults_of_a_built_site_are_found(tmp_path):

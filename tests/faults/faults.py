@@ -15,6 +15,7 @@ from tests.faults import (
     hostile,
     keys,
     kills,
+    lists,
     long_sessions,
     merges,
     order,
@@ -30,6 +31,7 @@ from tests.faults.table import Fault
 
 FAULTS = (
     Fault("kills", kills.run),
+    Fault("lists", lists.run),
     Fault("order", order.run),
     Fault("visibility", visibility.run),
     Fault("propensities", propensities.run),

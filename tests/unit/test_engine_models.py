@@ -16,9 +16,11 @@ from latentbandits.models.composed.ensemble import Ensemble
 from latentbandits.models.composed.markov import Markov
 from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.serving.engine.model_rows import ActionNames, model_row, pack
-from latentbandits.serving.errors import Invalid
+from latentbandits.serving.engine.values import NewAction
+from latentbandits.serving.errors import Conflict, Invalid
+from latentbandits.serving.http.views import models as models_view
 from latentbandits.serving.http.views import overview
-from latentbandits.serving.log import Cursors, log_entry
+from latentbandits.serving.log import Cursors, log_entries
 from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
 
 RNG = np.random.default_rng(6)
@@ -51,6 +53,85 @@ def test_a_new_model_and_the_sessions_under_way(arms: Driver, mode: str) -> None
         )
     for event in arms.session("ann").history:
         assert arms.recompute(event.decision_id).action == event.action
+
+
+def models_of(driver: Driver, names: list[str]) -> list[str]:
+    return [driver.ask(name).model for name in names]
+
+
+def test_half_of_the_new_sessions_get_a_model_on_trial() -> None:
+    driver = Driver(ARMS, policy="mmTS", holdout_share=0.2)
+    active = driver.ask("ann").model
+    tried = driver.activate(pack(OTHER_ARMS, "other"), "trial").id
+    names = [f"s{i}" for i in range(400)]
+    models = models_of(driver, names)
+    groups = [driver.session(name).group for name in names]
+    assert driver.ask("ann").model == active  # open sessions keep theirs
+    assert {(group, model) for group, model in zip(groups, models, strict=True)} == {
+        ("policy", active), ("holdout", active), ("trial", tried),
+    }  # fmt: skip
+    assert 130 < groups.count("trial") < 190  # 0.8 / 2 of 400, 3 deviations of 10
+    with driver.engine.transaction():
+        listed, shown = models_view(driver.engine), overview(driver.engine)
+    assert (listed.active, listed.trial) == (active, tried)
+    assert [swap.mode for swap in listed.swaps] == ["pinned", "trial"]
+    shares = {group.group: group.share for group in shown.groups}
+    assert shares == pytest.approx({"policy": 0.4, "trial": 0.4, "holdout": 0.2})
+
+
+@pytest.mark.parametrize("mode", ["pinned", "migrated", "extended"])
+def test_the_next_activation_ends_a_trial(mode: str) -> None:
+    driver = Driver(ARMS, policy="mmTS")
+    active = driver.ask("ann").model
+    tried = driver.activate(pack(OTHER_ARMS, "other"), "trial").id
+    names = [f"s{i}" for i in range(20)]
+    before = models_of(driver, names)
+    if mode == "extended":
+        new = driver.add_actions([NewAction("new")]).id
+        kept = {active: new, tried: tried}  # the catalogue is the active model's
+    else:
+        new = driver.activate(pack(OTHER_ARMS, "other"), mode).id
+        assert new == tried
+        kept = {active: new if mode == "migrated" else active, tried: tried}
+    assert models_of(driver, names) == [kept[model] for model in before]
+    assert set(models_of(driver, [f"later{i}" for i in range(20)])) == {new}
+    with driver.engine.transaction():
+        assert models_view(driver.engine).trial is None
+        driver.engine.library.prune(driver.clock.now + 10**9)
+    assert models_of(driver, names) == [kept[model] for model in before]
+    for name in names:
+        for event in driver.session(name).history:
+            assert driver.recompute(event.decision_id).action == event.action
+
+
+def test_each_trial_divides_the_sessions_anew() -> None:
+    """Two trials with the same sessions in them could not be told from one."""
+    groups = []
+    for model in (OTHER_ARMS, GaussianArms(RNG.random((2, 4)), 0.3)):
+        driver = Driver(ARMS, policy="mmTS")
+        driver.engine.sessions._salt = b"salt"
+        tried = driver.activate(pack(model, "other"), "trial").id
+        groups.append([model == tried for model in models_of(driver, [f"s{i}" for i in range(99)])])
+    same = np.mean(np.array(groups[0]) == np.array(groups[1]))
+    assert 0.3 < same < 0.7
+
+
+def test_a_trial_that_could_not_be_compared_is_refused() -> None:
+    driver = Driver(ARMS, policy="mmTS", groups="trial=mTS:0.1")
+    with pytest.raises(Conflict, match="give that group another name"):
+        driver.activate(pack(OTHER_ARMS, "other"), "trial")
+    with pytest.raises(Invalid, match="nothing to try"):
+        driver.activate(pack(ARMS, "same"), "trial")
+    with driver.engine.transaction():
+        assert models_view(driver.engine).trial is None
+
+
+def test_a_model_that_was_only_tried_is_activated_by_the_command_line() -> None:
+    driver = Driver(ARMS, policy="mmTS")
+    row = pack(OTHER_ARMS, "other")
+    driver.activate(row, "trial")
+    assert driver.start_with(row) == "it is new to this store"
+    assert driver.ask("ann").model == row.id
 
 
 def test_later_activations_do_not_undo_earlier_ones(arms: Driver) -> None:
@@ -136,7 +217,7 @@ def test_a_catalogue_names_the_actions() -> None:
     )
     names = ActionNames(driver.store.model)
     logged = [
-        log_entry(event, names, Cursors(b"abcd"))
+        log_entries(event, names, Cursors(b"abcd"))[0]
         for event in driver.store.log_reader().read(0, 100)
         if event.reward is None
     ]

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import latentbandits
-from latentbandits import models
+from latentbandits import learning, models, policies, serving, testing
 
 
 @pytest.mark.parametrize("package", [latentbandits, models])
@@ -15,15 +15,44 @@ def test_every_exported_name_is_there(package):
         assert name in ("Context", "AnyPolicy") or getattr(package, name).__name__ == name
 
 
-@pytest.mark.parametrize("package", [latentbandits, models])
-def test_dir_lists_every_public_name(package):
-    """In a fresh process too, before any name was used."""
-    assert set(package.__all__) <= set(dir(package))
-    code = f"import {package.__name__} as p; print(set(p.__all__) - set(dir(p)))"
-    actual = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert actual.stdout.strip() == "set()"
+COMPLETE = """
+import sys
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell.instance()
+for blocked in {blocked}:
+    sys.modules[blocked] = None
+shell.run_cell("import {package} as package")
+with provisionalcompleter():
+    for use_jedi in (False, True):
+        shell.Completer.use_jedi = use_jedi
+        found = {{one.text.removeprefix(".") for one in shell.Completer.completions("package.", 8)}}
+        print(*sorted(name for name in found if not name.startswith("_")))
+"""
+
+
+def completed(package, blocked=()):
+    """Return what Tab shows after the package's name in a fresh IPython, without and with jedi."""
+    code = COMPLETE.format(package=package.__name__, blocked=blocked)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "package",
+    [latentbandits, models, policies, learning, serving, testing],
+    ids=lambda p: p.__name__,
+)
+def test_tab_shows_the_public_names_and_no_others(package):
+    """In a fresh process, before any name was used."""
+    later = policies.SHARED if package is policies else ()  # a star does not import these
+    assert completed(package) == [sorted({*package.__all__, *later})] * 2
+
+
+def test_tab_works_without_extras():
+    assert completed(latentbandits, ("polars", "sklearn")) == [latentbandits.__all__] * 2
 
 
 def test_the_names_that_users_need_are_exported():

@@ -1,5 +1,6 @@
 """From a table to a model, in Python."""
 
+import time
 from dataclasses import replace
 from html import escape
 
@@ -10,6 +11,8 @@ import pytest
 
 from latentbandits import GaussianArms, LinearGaussian, load
 from latentbandits.learning import FitOptions, fit, fitting
+from latentbandits.learning.assess import comparisons, verdict
+from latentbandits.learning.assess.replay import replay
 from latentbandits.learning.assess.tables import tables
 from latentbandits.learning.fitting import _learn_all, split_users
 from latentbandits.learning.generate import generate_arms
@@ -228,6 +231,56 @@ def test_a_fit_that_is_not_assessed_is_saved_without_a_policy(truth, tmp_path):
     assert "recommended_policy" not in load_notes(tmp_path / "model")
     assert not (tmp_path / "model" / "report.html").exists()
     assert load_report(tmp_path / "model") == actual.report
+
+
+class Written:
+    """Progress that writes down the descriptions of its tasks."""
+
+    def __init__(self):
+        self.tasks = []
+
+    def start(self, description, total):
+        self.tasks.append(description)
+
+    def advance(self, steps):
+        pass
+
+
+def test_a_fit_says_how_long_it_will_take(monkeypatch):
+    """The estimate is within a factor of four, and follows the size of the log."""
+    sizes, options = (150, 1500), FitOptions(rewards="gaussian")
+    expected = []
+    for n_users in sizes:
+        log = generate_arms(n_users=n_users, n_rounds=30, n_states=3, n_actions=8, seed=4).log
+        with fitting.read_users(log, options, Written()) as users:
+            expected.append(fitting.expected_seconds(users, options))
+    assert expected[1] > 2 * expected[0]
+    monkeypatch.setattr(fitting, "LEAST_LEFT", 0.0)
+    bar, started = Written(), time.process_time()
+    fit(log, options, progress=bar)
+    seconds = time.process_time() - started
+    assert seconds / 4 < expected[1] < seconds * 4
+    assert sum("s left)" in task for task in bar.tasks) >= 3
+    fitting.Expecting(bar, time.process_time() - 1).start("late", 1)
+    assert bar.tasks[-1] == "late"
+
+
+def test_a_quick_fit_plays_particles_once(truth, monkeypatch):
+    passes = []
+
+    def counted(*arguments, **keywords):
+        passes.append(keywords["passes"])
+        return replay(*arguments, **keywords)
+
+    monkeypatch.setattr(verdict.replays, "replay", counted)
+    monkeypatch.setattr(comparisons, "replay", counted)
+    few = truth.log.of_users(np.arange(120))
+    clicks = replace(few, rewards=(few.rewards > 0.5).astype(float))
+    options = {"kind": "linear", "reg": 1.0, "rank": 1, "states": 2, "quick": True}
+    assert fit(clicks, **options).report["judgement"]["verdict"] is not None
+    assert passes == [1, 1]  # one state against several; the verdict
+    assert fit(few, **options).report["judgement"]["verdict"] is not None
+    assert passes[2:] == [8, 8]
 
 
 def test_a_quick_fit_chooses_on_few_users_and_plays_one_policy(truth, monkeypatch):

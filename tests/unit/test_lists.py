@@ -32,6 +32,7 @@ from latentbandits import (
 from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.models.arms.position_clicks import PositionClicks
 from latentbandits.models.linear.logistic import LogisticLinear
+from latentbandits.policies.lists import CountedDraws, unroll
 from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.testing import check_policy
 from tests.reference.lists import (
@@ -450,3 +451,36 @@ def test_the_kit_catches_bugs_of_the_lists(monkeypatch, name, bug, words):
 def test_the_kit_passes_without_a_bug():
     assert kit.decide_list is lists_module.decide_list
     check_policy(mTS(ARMS), n_actions=4, reward=clicks)
+
+
+def counted_lists(learned, weighted):
+    """Return counted propensities of 20 lists of 3, `(20, 3)`, those of 100,000 draws from each
+    position's own belief, and the standard errors of the differences for 3,000 equal weights.
+    """
+    policy, rng, n, draws = mmTS(ARMS), np.random.default_rng(5), 20, 4_000
+    belief = policy.init(n)
+    for action, reward in learned:
+        belief = policy.update(belief, None, Decision.logged([action] * n), [reward] * n)
+    drawn = policy.draw_rewards(belief, None, draws + 1, rng)
+    counted = CountedDraws(policy, None, rng, drawn, Cascade() if weighted else Each())
+    shown = unroll(policy, belief, None, counted.decide, 3, Cascade())
+    exact = []
+    for one in shown.positions:
+        chances = policy.count_probabilities(belief, None, one.eligible, 100_000, rng).values
+        exact.append(chances[np.arange(n), one.action])
+        belief = policy.update_position(belief, None, one, np.zeros(n), last=False)
+    chance = np.stack(exact, axis=1)
+    error = np.sqrt(chance * (1 - chance) * (1 / 3_000 + 1 / 100_000)) + 1 / draws
+    return shown.propensities, chance, error
+
+
+@pytest.mark.parametrize("learned", [[], [(0, 1.0), (2, 0.0), (1, 1.0)]])
+def test_one_set_of_draws_counts_the_propensities_of_all_positions(learned):
+    """60 propensities, each within 5 standard errors: false alarms below 1e-4.
+
+    Draws that are not weighted by the clicks above are noticed.
+    """
+    counted, exact, error = counted_lists(learned, weighted=True)
+    assert (np.abs(counted - exact) < 5 * error).all()
+    planted, exact, error = counted_lists(learned, weighted=False)
+    assert (np.abs(planted - exact)[:, 1:] > 5 * error[:, 1:]).mean() > 0.5

@@ -17,6 +17,8 @@ from latentbandits.report.report import Silent
         (["yes", "no", "yes"], "Write 1 for yes/y and 0 for no/n"),
         (["1", "$4.50", "2"], "Write '4.50' for '$4.50': no currency"),
         (["1", "1,200.5 €", "2"], "Write '1200.5' for '1,200.5 €': no currency"),
+        (["1", "7,807.50", "2"], "Write '7807.50' for '7,807.50': no separator of thousands"),
+        (["1", "12%", "2"], "Write '0.12' for '12%': shares as numbers"),
         (["1", "4,5", "2"], "Write '4.5' for '4,5': a point before decimals"),
         (["1", "good", "2"], "Mend or drop those rows"),
         ([1.0, 1e300, 2.0], "r is beyond 1e.100 in 1 of 3 rows; the first is .*: 1e.300"),

@@ -157,7 +157,7 @@ def test_a_random_problem_of_every_family_conforms(name):
 
 
 def test_the_table_of_models_in_the_documentation_is_that_of_the_registry():
-    page = (ROOT / "docs" / "which-model-for-which-reward.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "choose-a-reward-model.md").read_text()
     for name, kind in registry.kinds().items():
         assert kind.summary.row in page, f"the row of {name} is missing:\n{kind.summary.row}"
 

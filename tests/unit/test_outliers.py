@@ -58,13 +58,17 @@ def test_a_lone_value_is_set_aside(value, row):
     )
 
 
-def test_a_lone_value_is_named_by_its_row(tmp_path, capsys):
+@pytest.mark.parametrize("names", [("u", "a", "r"), ("user", "action", "reward")])
+def test_a_lone_value_is_named_by_its_row(tmp_path, capsys, names):
+    """Also where the columns have the default names, and no option names them."""
     log = generate("clean", seed=1, n_users=60).log
     rewards = log.rewards.copy()
     rewards[41] = 1e9
-    table = {"u": log.users, "a": log.actions, "r": rewards}
+    table = dict(zip(names, (log.users, log.actions, rewards), strict=True))
     pl.DataFrame(table).write_csv(tmp_path / "log.csv")
-    columns = ["--user", "u", "--action", "a", "--reward", "r", "--states", "1"]
+    columns = ["--states", "1"]
+    if names[0] == "u":
+        columns += ["--user", "u", "--action", "a", "--reward", "r"]
     out = tmp_path / "model"
     assert (
         main(["fit", str(tmp_path / "log.csv"), *columns, "--bootstrap", "0", "--out", str(out)])
@@ -72,7 +76,7 @@ def test_a_lone_value_is_named_by_its_row(tmp_path, capsys):
     )
     captured = capsys.readouterr()
     printed = " ".join((captured.out + captured.err).split())
-    assert "1 of 1,200 rewards are outliers" in printed
+    assert "1 of 1,200 rewards is an outlier" in printed
     assert "row 42" in printed
     assert "log.csv: 1e+09" in printed
     assert np.abs(load(out).means).max() < 2

@@ -15,7 +15,7 @@ from tools.figures.__main__ import drawn as drawn_from
 from latentbandits import TS, UCB1, mTS, simulate
 from latentbandits.environments import Synthetic
 from latentbandits.learning.assess.figures import _candidates
-from latentbandits.report.drawing import MOST_LABELLED, SMALL, WIDTH, spread_out
+from latentbandits.report.drawing import MOST_LABELLED, NARROW, SMALL, spread_out
 from latentbandits.simulation.plots import draw_results
 
 
@@ -68,11 +68,11 @@ RESULTS = Path(__file__).parents[2] / "docs" / "figures" / "results"
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
 def test_every_kept_result_is_drawn_with_few_labelled_lines_and_readable_text(path):
-    """Text of 9 points or more on 9 inches, no legend, at most five named lines in a panel."""
+    """Text of 9 points or more on a narrow figure, no legend, at most five lines in a panel."""
     for stem, figure in drawn_from(kept.read(path)).items():
         assert (RESULTS.parent / f"{stem}.png").exists()
         assert (RESULTS.parent / f"{stem}-dark.png").exists()
-        assert figure.get_figwidth() <= WIDTH
+        assert figure.get_figwidth() <= NARROW
         assert not figure.legends
         for axes in figure.axes:
             names = [str(line.get_label()) for line in axes.get_lines()]

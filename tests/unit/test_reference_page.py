@@ -1,7 +1,5 @@
 """The examples of the service's reference are messages that the service could send."""
 
-from pathlib import Path
-
 import pytest
 
 from latentbandits.serving.http.pages import ANSWERS, EXAMPLES, document, reference
@@ -56,17 +54,6 @@ def test_a_wrong_answer_is_noticed():
 def test_every_operation_has_its_examples():
     assert set(OPERATIONS) - set(ANSWERS) == {"show_overview"}
     assert {name for name, one in OPERATIONS.items() if "requestBody" in one} == set(EXAMPLES)
-
-
-def test_the_table_of_the_service_s_page_has_every_endpoint():
-    text = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
-    table = text.split("## What can be asked")[1].split("\n\n")[2]
-    requests = [
-        f"{method.upper()} {path}"
-        for path, methods in document()["paths"].items()
-        for method in methods
-    ]
-    assert [one for one in requests if one not in table] == []
 
 
 def test_code_is_shown_as_code():

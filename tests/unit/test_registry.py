@@ -207,10 +207,10 @@ def test_wrong_options_are_a_clear_error():
 
 
 def test_the_tables_of_policies_in_the_documentation_are_those_of_the_registry():
-    page = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "policies.md").read_text()
     for scope in ("session", "population"):
         for line in registry.as_markdown(scope).splitlines():
-            assert line in page, f"docs/policies.md lacks the line:\n{line}"
+            assert line in page, f"docs/reference/policies.md lacks the line:\n{line}"
 
 
 def test_the_policies_of_the_papers_experiment():

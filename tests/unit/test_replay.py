@@ -158,6 +158,68 @@ def test_horizons_of_short_sessions():
                "u", "a", "r"))  # fmt: skip
 
 
+def test_later_rounds_come_after_half_of_the_rows_were_told_and_show_other_rows():
+    log = ragged_log(seed=2)
+    rewards = np.arange(log.n_events, dtype=float)  # every row can be told by its reward
+    lengths = np.diff(log.starts)
+    log = Log(log.users, log.actions, rewards, log.user_ids, log.action_ids)
+    log = log.of_users(np.flatnonzero((lengths >= 12) & (lengths < 30)))
+    player = Recording()
+    actual = replay({"first": player}, log, offered=5, later=True)
+    assert actual.later is not None
+    lengths = np.sort(np.diff(log.starts))[::-1]
+    told = lengths.min() // 2
+    assert actual.later.rounds.tolist() == sorted((lengths - told) // 3, reverse=True)
+    # The last session that was played is the later one: rounds with one offer come first.
+    assert [actions.shape[1] for actions, _ in player.seen] == [1] * told + [5] * (
+        actual.later.rounds.max()
+    )
+    for i, n_rounds in enumerate(actual.later.rounds):
+        shown = [reward[i] for reward in player.rewards[: told + n_rounds]]
+        assert len(set(shown)) == len(shown)
+        np.testing.assert_array_equal(actual.later.rewards["first"][i, :n_rounds], shown[told:])
+
+
+def test_later_rounds_count_in_the_lead_and_only_where_sessions_are_short():
+    made = generate_arms(n_users=1_600, n_rounds=15, n_states=3, n_actions=8, noise=0.5, seed=7)
+    model = GaussianArms(made.means, 0.5, 0.01, made.shares)
+    players = {
+        "popularity": ScorePlayer(action_averages(made.log)),
+        "mmGreedy": PolicyPlayer(mmGreedy(model), 8),
+    }
+    first = replay(players, made.log)
+    both = replay(players, made.log, later=True)
+    assert first.later is None
+    assert both.later is not None
+    difference = both.rewards["mmGreedy"] - both.rewards["popularity"]
+    after = both.later.rewards["mmGreedy"] - both.later.rewards["popularity"]
+    rounds = first.rounds.sum() + both.later.rounds.sum()
+    by_hand = (np.nansum(difference) + np.nansum(after)) / rounds
+    assert both.lead("mmGreedy", "popularity").mean == pytest.approx(by_hand)
+    # Seven rewards tell more than none: 4 standard errors.
+    early, late = first.lead("mmGreedy", "popularity"), both.later.lead("mmGreedy", "popularity")
+    assert late.mean - early.mean > 4 * np.hypot(early.stderr, late.stderr)
+    long = generate_arms(n_users=40, n_rounds=30, n_states=3, n_actions=8, seed=7).log
+    assert replay(players, long, later=True).later is None
+
+
+def test_users_of_several_replays_are_joined():
+    players = {"x": ScorePlayer(np.arange(6.0)), "y": ScorePlayer(-np.arange(6.0))}
+    whole = ragged_log(n_users=40)
+    halves = [whole.of_users(np.arange(20)), whole.of_users(np.arange(20, 40))]
+    one, other = (replay(players, half, later=True) for half in halves)
+    joined = one.joined([other], ["x", "y"])
+    assert len(joined.rounds) == len(one.rounds) + len(other.rounds)
+    sums, rounds = 0.0, 0
+    for first, later in ((one, one.later), (other, other.later)):
+        for part, horizon in ((first, joined.horizons[-1]), (later, joined.later.horizons[-1])):
+            difference = part.rewards["x"][:, :horizon] - part.rewards["y"][:, :horizon]
+            sums += np.nansum(difference)
+            rounds += np.minimum(part.rounds, horizon).sum()
+    assert joined.lead("x", "y").mean == pytest.approx(sums / rounds)
+    assert one.joined([], ["x"]).reward("x", 3) == one.reward("x", 3)
+
+
 def test_action_averages_shrink_what_is_rare():
     rng = np.random.default_rng(0)
     counts = np.array([500, 500, 500, 2])

@@ -142,7 +142,7 @@ def test_a_store_of_version_3_opens(tmp_path):
     """The columns are added, and the checksums of its rows stay valid."""
     import apsw
 
-    indexed = {"list_id": "decisions_of_list", "token": "rewards_by_token"}
+    indexed = {"token": "rewards_by_token"}
 
     path = tmp_path / "store.sqlite"
     driver = Driver(GATED, SqliteStore(path), policy="mmTS")

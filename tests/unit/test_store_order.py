@@ -22,7 +22,7 @@ from latentbandits.serving.engine.model_rows import ActionNames, pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Contention, StoreUnavailable
 from latentbandits.serving.http.views import session_view
-from latentbandits.serving.log import Cursors, log_entry, reward_entry
+from latentbandits.serving.log import Cursors, log_entries, reward_entries
 from latentbandits.serving.records import LoggedEvent
 from latentbandits.serving.stores import open_tables
 from latentbandits.serving.stores.postgresql import PostgresqlStore
@@ -314,8 +314,8 @@ def check_migrated(store: Any, expected: dict[str, Any]) -> None:
     events = reader.read(0, 1000)
     names = ActionNames(reader.model)
     cursors = Cursors(bytes.fromhex(expected["store_id"]))
-    decisions = [log_entry(e, names, cursors) for e in events if e.reward is None]
-    rewards = [reward_entry(e, cursors) for e in events if e.reward is not None]
+    decisions = [log_entries(e, names, cursors)[0] for e in events if e.reward is None]
+    rewards = [reward_entries(e, cursors)[0] for e in events if e.reward is not None]
     reader.close()
     assert to_builtins(decisions) == expected["decisions"]
     assert to_builtins(rewards) == expected["rewards"]
@@ -325,7 +325,8 @@ def check_migrated(store: Any, expected: dict[str, Any]) -> None:
         again = engine.decide(DecisionRequest("ann", request_id="r1"))
         assert again.decision_id == expected["request"]
         assert engine.reward(RewardReport(expected["open"], 0.5)).status == "applied"
-        listed = replace(decision(10**9, 1), list_id=10**9, list_position=0, click_model="cascade")
+        below = b'[["b",1,0,0.5,"exact"]]'
+        listed = replace(decision(10**9, 1), click_model="cascade", below=below)
         store.add_decisions([listed])
         store.add_rewards([replace(reward(10**9 + 1, 10**9, 1, 1.0), token=b"used")])
     with engine.transaction():
@@ -348,12 +349,12 @@ def test_a_store_of_schema_version_4_is_migrated(tmp_path: Path) -> None:
 def test_a_postgresql_store_of_schema_version_4_is_migrated(
     tmp_path: Path, postgresql_url: str
 ) -> None:
-    """The tables of version 4 are those of version 5 without the columns that were added."""
+    """The tables of version 4 are those of today without the columns that were added."""
     path, expected = old_rows(tmp_path)
     PostgresqlStore(postgresql_url).close()
     old = apsw.Connection(str(path), vfs="cksmvfs")
     with psycopg.connect(postgresql_url, autocommit=True) as connection:
-        for added in ADDED[1]:
+        for added in (line for lines in ADDED[1:] for line in lines):
             _, _, table, _, _, column, *_ = [*added.split(), "", "", ""]
             if added.startswith("ALTER"):
                 connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}".encode())

@@ -15,7 +15,7 @@ from latentbandits.models.composed.markov import Markov
 from latentbandits.models.growing import add_average
 from latentbandits.serving.engine.model_rows import ActionNames, pack
 from latentbandits.serving.errors import Invalid
-from latentbandits.serving.log import Cursors, log_entry
+from latentbandits.serving.log import Cursors, log_entries
 from latentbandits.serving.stores import open_store
 from tests.unit.engine_driver import Driver
 
@@ -148,7 +148,7 @@ def test_an_action_that_the_successor_lacks_is_a_new_one(tmp_path: Path) -> None
         for event in history(again, name):
             assert again.recompute(event.decision_id).action == event.action
     entries = [
-        log_entry(event, ActionNames(again.store.model), Cursors(b"abcd"))
+        log_entries(event, ActionNames(again.store.model), Cursors(b"abcd"))[0]
         for event in again.store.log_reader().read(0, 1000)
         if event.reward is None
     ]

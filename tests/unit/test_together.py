@@ -24,7 +24,8 @@ _ROOTS = np.random.default_rng(1).normal(size=(3, 5, 5))
 LINEAR = LinearGaussian(
     np.random.default_rng(2).normal(size=(3, 5)), 0.5, 0.2 * _ROOTS @ _ROOTS.swapaxes(1, 2)
 )
-MODELS = {"arms": ARMS, "linear": LINEAR}
+CLICKS = BernoulliArms(*np.random.default_rng(5).uniform(1.0, 5.0, (2, 3, 4)))
+MODELS = {"arms": ARMS, "linear": LINEAR, "clicks": CLICKS}
 
 
 def make_engine(model: str, policy: str = "mmTS", propensity: str = "counted") -> Engine:
@@ -35,11 +36,16 @@ def make_engine(model: str, policy: str = "mmTS", propensity: str = "counted") -
 
 
 def request(model: str, session: int, round_: int = 0) -> DecisionRequest:
-    if model == "arms":
+    if model != "linear":
         eligible = None if session % 3 else ["0", "2", "3"]
         return DecisionRequest(f"s{session}", eligible)
     rng = np.random.default_rng([session, round_])
     return DecisionRequest(f"s{session}", features=rng.normal(size=(6, 5)).tolist())
+
+
+def possible(model: str, reward: float) -> float:
+    """The nearest reward that the model can have."""
+    return float(reward > 0.5) if model == "clicks" else reward
 
 
 def teach(engine: Engine, model: str) -> None:
@@ -50,7 +56,8 @@ def teach(engine: Engine, model: str) -> None:
             with engine.transaction():
                 decided = engine.decide(request(model, session, round_))
             with engine.transaction():
-                engine.reward(RewardReport(decided.decision_id, float(rng.random())))
+                reward = possible(model, float(rng.random()))
+                engine.reward(RewardReport(decided.decision_id, reward))
 
 
 def waiting(engine: Engine, model: str) -> list[PendingDecision]:
@@ -59,26 +66,31 @@ def waiting(engine: Engine, model: str) -> list[PendingDecision]:
     return requests  # type: ignore[return-value]
 
 
-def row_wise() -> list[tuple[str, str]]:
-    """The policies and models whose sessions can be decided in one call."""
-    results = []
+def served() -> dict[tuple[str, str], bool]:
+    """The policies and models of a service, and whether sessions are decided in one call."""
+    results = {}
     for entry in entries():
         for name, model in MODELS.items():
             try:
                 policy = build(entry.name, Inputs(model))
             except (TypeError, ValueError):  # it is not for this model
                 continue
-            if entry.scope == "session" and getattr(policy, "row_wise", False):
-                results.append((entry.name, name))
+            if entry.scope == "session":
+                results[entry.name, name] = policy.row_wise
     return results
 
 
+SERVED = served()
+
+
 def test_thompson_sampling_decides_together() -> None:
-    assert {("mTS", "arms"), ("mmTS", "arms"), ("mmTS", "linear")} <= set(row_wise())
+    for served in [("mTS", "arms"), ("mTS", "clicks"), ("mmTS", "arms"), ("mmTS", "linear")]:
+        assert SERVED[served]
+    assert not SERVED["mmTS", "clicks"]  # gamma draws reject some proposals
 
 
 @pytest.mark.parametrize("propensity", ["counted", "policy", "none"])
-@pytest.mark.parametrize(("name", "model"), row_wise())
+@pytest.mark.parametrize(("name", "model"), SERVED)
 def test_every_policy_decides_together_as_alone(name: str, model: str, propensity: str) -> None:
     engine = make_engine(model, name, propensity)
     teach(engine, model)
@@ -94,7 +106,9 @@ def test_every_policy_decides_together_as_alone(name: str, model: str, propensit
                 assert one.propensity == pytest.approx(other.propensity, abs=1e-12, rel=0)
 
 
-@pytest.mark.parametrize("name", [name for name, model in row_wise() if model == "arms"])
+@pytest.mark.parametrize(
+    "name", [name for (name, model), together in SERVED.items() if model == "arms" and together]
+)
 def test_ties_are_broken_together_as_alone(name: str) -> None:
     """Actions 0 and 2, and 1 and 3, are the same in every state: their scores tie to the bit."""
     means = np.random.default_rng(4).random((3, 2))
@@ -212,7 +226,8 @@ def rewarded_together(model: str, policy: str = "mmTS") -> tuple[Engine, list[Pe
         decided = [engine.decide(request(model, session, 9)) for session in range(N)]
     with engine.transaction():
         told = [
-            engine.tell(RewardReport(one.decision_id, 0.1 * i)) for i, one in enumerate(decided)
+            engine.tell(RewardReport(one.decision_id, possible(model, 0.1 * i)))
+            for i, one in enumerate(decided)
         ]
         assert all(isinstance(one, PendingReward) and one.answer is None for one in told)
     return engine, told  # type: ignore[return-value]
@@ -224,10 +239,11 @@ def test_rewards_learned_together_are_those_learned_alone(model: str, policy: st
     engine, told = rewarded_together(model, policy)
     with engine.transaction():
         for i, one in enumerate(told):
-            live = engine.sessions.get(one.row.session)
+            live = engine.sessions.get(one.told.row.session)
             assert live is not None
             assert one.result().status == "applied"
-            alone = learn(live.group, live.served, one.live.belief, one.row, 0.1 * i)
+            reward = possible(model, 0.1 * i)
+            alone = learn(live.group, live.served, one.live.belief, one.told.row, reward)
             for got, expected in zip(leaves(live.belief), leaves(alone), strict=True):
                 np.testing.assert_allclose(got, expected, rtol=0, atol=1e-12)
             assert all(leaf.base is None for leaf in leaves(live.belief))  # no part of the others

@@ -218,3 +218,26 @@ def test_regressed_means_vary_as_true_means_do():
     two = GaussianArms(np.stack([model.means, 3 + model.means]), noise=1.0, spread=0.5)
     both = regress(two, np.zeros(2, np.int64), np.stack([drawn[0], 3 + drawn[0]]))
     np.testing.assert_allclose(both, np.stack([actual[0], 3 + actual[0]]))
+
+
+class Bar:
+    """Progress that writes down its totals and its steps."""
+
+    def __init__(self):
+        self.totals, self.done = [], [0]
+
+    def start(self, description, total):
+        self.totals.append(total)
+
+    def advance(self, steps):
+        self.done.append(self.done[-1] + steps)
+
+
+@pytest.mark.parametrize("candidates", [["mmGreedy"], ["mmGreedy", "uniform", "mTS", "TS"]])
+def test_one_bar_goes_to_its_end_and_never_back(candidates):
+    """Also where candidates are eliminated before the last stage."""
+    model, bar = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1), Bar()
+    tune(model, 20, candidates=candidates, effort=0.1, progress=bar)
+    assert len(bar.totals) == 1
+    assert bar.done == sorted(bar.done)
+    assert bar.done[-1] == bar.totals[0]

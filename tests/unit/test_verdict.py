@@ -325,22 +325,44 @@ def test_the_judged_model_is_widened_like_the_written_one(truth, monkeypatch):
     judged_models = []
     play = verdict.judge_policies
 
-    def recorded(learned, *arguments, written, **options):
-        judged_models.append((learned.model, written.model))
-        return play(learned, *arguments, written=written, **options)
+    def recorded(learned, *arguments, **options):
+        judged_models.append(learned.model)
+        return play(learned, *arguments, **options)
 
     monkeypatch.setattr(fitting, "judge_policies", recorded)
-    fit(kept, kind="arms", rewards="gaussian", states=3, bootstrap=0)
-    narrow, narrow_written = judged_models.pop()
-    fit(kept, kind="arms", rewards="gaussian", states=3, bootstrap=20)
-    wide, wide_written = judged_models.pop()
-    np.testing.assert_allclose(wide.means, narrow.means)
-    growth = wide.spread / narrow.spread
-    assert (growth >= 1).all()
-    assert growth.max() > 1.05
-    np.testing.assert_allclose(
-        growth.mean(), (wide_written.spread / narrow_written.spread).mean(), rtol=0.1
-    )
+    narrow_written = fit(kept, kind="arms", rewards="gaussian", states=3, bootstrap=0).model
+    narrow = judged_models[:]
+    judged_models.clear()
+    wide_written = fit(kept, kind="arms", rewards="gaussian", states=3, bootstrap=20).model
+    # The candidate, and a model for each further part of the users.
+    assert len(judged_models) == len(narrow) == 3
+    for before, after in zip(narrow, judged_models, strict=True):
+        np.testing.assert_allclose(after.means, before.means)
+        growth = after.spread / before.spread
+        assert (growth >= 1).all()
+        assert growth.max() > 1.05
+        np.testing.assert_allclose(
+            growth.mean(), (wide_written.spread / narrow_written.spread).mean(), rtol=0.1
+        )
+
+
+def test_few_users_are_judged_once_more_by_models_that_have_not_seen_them(truth, monkeypatch):
+    """The planted bug: a part that is judged by a model of all users."""
+    kept, _ = split(truth.log)
+    seen = []
+    play = verdict.judge_policies
+
+    def recorded(learned, kept_users, held_out, **options):
+        seen.append(
+            (set(kept_users.sample(kept_users.n_users, 0).user_ids), set(held_out.user_ids))
+        )
+        return play(learned, kept_users, held_out, **options)
+
+    monkeypatch.setattr(fitting, "judge_policies", recorded)
+    judged = fit(kept, kind="arms", rewards="gaussian", states=3, bootstrap=0).report["judgement"]
+    users = [held_out for _, held_out in seen]
+    assert all(not learned_from & held_out for learned_from, held_out in seen)
+    assert len(set.union(*users)) == sum(map(len, users)) == judged["lead"]["users"]
 
 
 def test_the_policy_is_chosen_by_other_users_than_the_verdict_is_about():

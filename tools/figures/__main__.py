@@ -4,7 +4,9 @@ Without a name, every figure is drawn again from the results in docs/figures/res
 
 - a file `results.json` of `latentbandits reproduce`: its numbers are kept there, and drawn;
 - an experiment, with options after a colon (`"movielens: --data ml-1m"`): it is run, and drawn;
-- `card`, `fit`, `evaluate` or `lists`: a short run, and its figure.
+- `card`, `fit`, `evaluate`, `lists` or `belief`: a short run, and its figure;
+- `architecture`: a drawing of the parts;
+- `demo`: the figure of the last `make demo`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from latentbandits.cli.console import Progress
 from latentbandits.cli.console import executor as processes
 from latentbandits.cli.reproduce import add_experiments
 from latentbandits.experiments import Experiment, installed
-from tools.figures import card, dark, examples, kept
+from tools.figures import card, dark, drawings, examples, kept
 
 FOLDER = Path(__file__).parents[2] / "docs" / "figures"
 SHORT_RUNS = {
@@ -32,6 +34,9 @@ SHORT_RUNS = {
     "fit": examples.fit,
     "evaluate": examples.evaluate,
     "lists": examples.lists,
+    "demo": examples.demo,
+    "architecture": drawings.architecture,
+    "belief": drawings.belief,
 }
 
 

@@ -1,4 +1,4 @@
-"""Figures of `fit`, `evaluate` and lists on data that the documentation uses."""
+"""Figures of `fit`, `evaluate`, lists and the demonstration, on data that the docs use."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
+from examples import demo as demonstration
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -15,7 +17,7 @@ from latentbandits.evaluation import evaluate as estimate
 from latentbandits.evaluation.reading import read_decisions
 from latentbandits.evaluation.tables import figure as draw_evaluation
 from latentbandits.learning import fit as learn
-from latentbandits.learning.assess.figures import draw as draw_fit
+from latentbandits.learning.assess.figures import draw_verdict
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.clicks import AnyClickModel, Cascade
 from latentbandits.policies import Exploring
@@ -27,9 +29,9 @@ DRINKS = Path(__file__).parents[2] / "examples" / "data" / "drinks.csv"
 
 
 def fit() -> Figure:
-    """Draw the report of the tutorial's log."""
+    """Draw the verdict on the tutorial's log."""
     result = learn(DRINKS, user="customer", action="drink", reward="stars")
-    return draw_fit(result.report)
+    return draw_verdict(result.report)
 
 
 def evaluate(n_sessions: int = 4000, rounds: int = 5) -> Figure:
@@ -113,3 +115,11 @@ def _draw_user(axes: Axes, kinds: IntArray, clicked: BoolArray) -> None:
     axes.set_yticks(range(1, LENGTH + 1))
     plain(axes, "list", "position", "one user who wants B: kinds of the actions shown")
     axes.grid(visible=False)
+
+
+def demo() -> Figure:
+    """Draw the result of the demonstration, from the log that `make demo` left."""
+    log = demonstration.OUT / "log.parquet"
+    if not log.exists():
+        raise SystemExit(f"there is no {log}: run `make demo` first")
+    return demonstration.draw(pl.read_parquet(log))

@@ -90,6 +90,7 @@ def configuration(docs: Path) -> dict[str, object]:
             ],
         },
         "plugins": ["search", "offline"],
+        "extra_css": ["assets/site.css"],
         "extra": {"polyfills": ["assets/iframe-worker.js"], "generator": False},
         "markdown_extensions": [
             "admonition",

@@ -1,4 +1,8 @@
-"""Collect the pages of the site in one folder: docs, generated reference, examples, root files."""
+"""Collect the pages of the site in one folder: docs, generated reference, examples, root files.
+
+A page of the reference that the repository holds too, such as the tables of policies, is replaced
+by the generated one.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,12 @@ import re
 import shutil
 from pathlib import Path
 
-from tools.site import examples
+from tools.site import examples, formulas
 from tools.site.reference import PAGES
 
 ROOT = Path(__file__).parents[2]
 ASSETS = Path(__file__).parent / "assets"
 PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "DESIGN.md", "SECURITY.md")
-TABLES = "policies.md"
-"""The tables of policies for readers of the repository; the site has the generated page."""
 
 _FENCE = re.compile(r"^(```.*?^```|~~~.*?^~~~)", re.DOTALL | re.MULTILINE)
 _PICTURE = re.compile(
@@ -27,7 +29,6 @@ _LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 def stage(out: Path, root: Path = ROOT) -> None:
     """Write all pages below `out`, with links between them put right."""
     shutil.copytree(root / "docs", out)
-    (out / TABLES).unlink()
     for name in PROJECT:
         _copy(root / name, out / "project" / name.lower())
     for name, page in PAGES.items():
@@ -40,7 +41,7 @@ def stage(out: Path, root: Path = ROOT) -> None:
 
 
 def relinked(text: str, place: Path, page: Path, out: Path, root: Path) -> str:
-    """Return a page whose links lead to staged pages.
+    """Return a page whose links lead to staged pages and whose formulas are MathML.
 
     `place` is where the page lies in the repository, which its links are relative to. Links to
     files that the site does not have, such as source files, become code.
@@ -60,7 +61,10 @@ def relinked(text: str, place: Path, page: Path, out: Path, root: Path) -> str:
         return f"[{words}]({here}{'#' + anchor if anchor else ''})"
 
     parts = _FENCE.split(text)
-    done = (part if i % 2 else _LINK.sub(link, both(part)) for i, part in enumerate(parts))
+    done = (
+        formulas.block(part) if i % 2 else formulas.inline(_LINK.sub(link, both(part)))
+        for i, part in enumerate(parts)
+    )
     return "".join(done)
 
 
@@ -84,8 +88,6 @@ def _staged(target: Path, fragment: str, out: Path, root: Path) -> tuple[Path, s
         return out / "examples" / f"{target.stem.replace('_', '-')}.md", fragment
     if target.is_relative_to(root / "docs"):
         inside = target.relative_to(root / "docs")
-        if inside.as_posix() == TABLES:
-            return out / "reference" / TABLES, ""
         if inside.as_posix() == "reference/index.md" and fragment in PAGES:
             return out / "reference" / f"{fragment}.md", ""
         return out / inside, fragment

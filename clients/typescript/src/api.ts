@@ -159,7 +159,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * What each action earned lately.
+         * @description Needs a key with the scope `read`, where keys are in use.
+         */
+        get: operations["show_actions"];
         put?: never;
         /**
          * Add actions to the active catalogue.
@@ -359,6 +363,11 @@ export interface components {
         /**
          * Decided
          * @description A decision, committed to the store.
+         *
+         *         Of a list, `actions` are in order, `indices` and `propensities` go with them, and `action`,
+         *         `index` and `propensity` are those of the first. A propensity is the probability of an action
+         *         given those above it: their product is the probability of the list. `click_model` says how
+         *         users are taken to look at it.
          */
         Decided: {
             decision_id: string;
@@ -373,6 +382,10 @@ export interface components {
             /** @default false */
             fallback?: boolean;
             reward_token?: string;
+            actions?: string[];
+            indices?: number[];
+            propensities?: (number | null)[];
+            click_model?: string;
         };
         /**
          * DecideRequest
@@ -388,6 +401,7 @@ export interface components {
          *         for the whole session, and a later request that states others is refused (409).
          *         `user` says who asks, where the policy learns across users (HierTS) and the session is their
          *         population.
+         *         `length` asks for an ordered list of that many different actions; the answer has `actions`.
          *         `reward_token` asks for a token that allows to report this decision's reward without a key.
          */
         DecideRequest: {
@@ -416,6 +430,8 @@ export interface components {
             } | null;
             /** @default null */
             user?: string | null;
+            /** @default null */
+            length?: number | null;
             /** @default false */
             reward_token?: boolean;
         };
@@ -431,8 +447,10 @@ export interface components {
         };
         /**
          * RewardRequest
-         * @description The reward that a decision earned.
+         * @description The reward that a decision earned: `value`.
          *
+         *         Of a list it is the action that was `clicked` (null: it was seen and none was clicked), where
+         *         the list's click model is a cascade, or the `values` of some or all of its actions.
          *         `token` is the decision's `reward_token`: it takes the place of a key, and the body may then be
          *         sent as text/plain, which browsers do without asking first.
          */
@@ -443,9 +461,14 @@ export interface components {
              */
             decision_id: string;
             /** @example 0.5 */
-            value: number;
+            value?: number;
             /** @default null */
             event_id?: string | null;
+            clicked?: string | null;
+            /** @default null */
+            values?: {
+                [key: string]: number;
+            } | null;
             /** @default null */
             token?: string | null;
         };
@@ -476,6 +499,8 @@ export interface components {
         /**
          * Event
          * @description One round of a session, as the log has it, with the reward that counts now.
+         *
+         *         Each position of a list is an event: `list_id` is the `decision_id` of the list.
          */
         Event: {
             decision_id: string;
@@ -494,6 +519,8 @@ export interface components {
             reward_kind: ("correction" | "default" | "reward") | null;
             reward_time: number | null;
             fallback: boolean;
+            list_id?: string;
+            list_position?: number;
         };
         /**
          * MergeRequest
@@ -515,12 +542,14 @@ export interface components {
         };
         /**
          * Models
-         * @description All models that the service has, and when each was activated.
+         * @description All models that the service has, and when each was activated; `trial` is the one on trial.
          */
         Models: {
             active: string;
             models: components["schemas"]["ModelView"][];
             swaps: components["schemas"]["Swap"][];
+            /** @default null */
+            trial?: string | null;
         };
         /**
          * ModelView
@@ -543,7 +572,7 @@ export interface components {
             time: number;
             model: string;
             /** @enum {unknown} */
-            mode: "extended" | "migrated" | "pinned" | "restarted";
+            mode: "extended" | "migrated" | "pinned" | "restarted" | "trial";
         };
         /**
          * ActiveModel
@@ -585,6 +614,51 @@ export interface components {
             expected: number[];
         };
         /**
+         * ActionsEarned
+         * @description Lists what the active model's actions earned, the most shown first (at most 100).
+         *
+         *         Counted are the latest decisions and rewards of the log, at most 10,000 of them, since `since`
+         *         (seconds since 1970; None before any). `states` has the names of the states.
+         */
+        ActionsEarned: {
+            model: string;
+            since: number | null;
+            decisions: number;
+            states: string[];
+            actions: components["schemas"]["ActionEarned"][];
+        };
+        /**
+         * ActionEarned
+         * @description An action: what it earned, from all sessions and by the state that was believed likeliest.
+         */
+        ActionEarned: {
+            action: string;
+            name: string;
+            total: components["schemas"]["Earned"];
+            states: components["schemas"]["Earned"][];
+        };
+        /**
+         * Earned
+         * @description Decisions for an action, the rewards that came, and their mean.
+         *
+         *         It has no interval before there are ten sessions.
+         */
+        Earned: {
+            decisions: number;
+            rewards: number;
+            reward: components["schemas"]["Band"] | null;
+        };
+        /**
+         * Band
+         * @description An estimate with its 95 % interval, which is valid at every look (a confidence sequence);
+         *         no interval before there are two sessions.
+         */
+        Band: {
+            mean: number;
+            low: number | null;
+            high: number | null;
+        };
+        /**
          * CatalogueChange
          * @description The active model after a change of its catalogue, and how many actions it can choose.
          */
@@ -621,7 +695,10 @@ export interface components {
          * @description A model to use from now on: a folder below the service's models folder, or the id of a
          *         model that it has already. `force` takes one that cannot answer what its predecessor could.
          *         The same `request_id` again activates nothing anew. With `if_active`, the id of a model, nothing
-         *         is activated where another model is active by now.
+         *         is activated where another model is active by now. The mode "trial" leaves the active model
+         *         as it is: until the next activation, half of the new sessions begin with this one.
+         *         `click_model` says how users look at lists: each, cascade, positions(1, 0.6, 0.4), or auto for
+         *         what the model's fit says; without it, the service's setting.
          */
         ActivateRequest: {
             /** @default null */
@@ -629,13 +706,15 @@ export interface components {
             /** @default null */
             model?: string | null;
             /** @default null */
-            mode?: ("migrated" | "pinned" | "restarted") | null;
+            mode?: ("migrated" | "pinned" | "restarted" | "trial") | null;
             /** @default false */
             force?: boolean;
             /** @default null */
             request_id?: string | null;
             /** @default null */
             if_active?: string | null;
+            /** @default null */
+            click_model?: string | null;
         };
         /**
          * Log
@@ -656,9 +735,10 @@ export interface components {
         };
         /**
          * LogEntry
-         * @description One decision with all that evaluation and learning need.
+         * @description One decision with all that evaluation and learning need; of a list, one of its positions.
          *
-         *         `user` is the one whom the request named: the session is then a population.
+         *         `eligible` has none of the actions above a position, and `reward` is null where nothing was
+         *         observed there. `user` is the one whom the request named: the session is then a population.
          */
         LogEntry: {
             decision_id: string;
@@ -677,6 +757,8 @@ export interface components {
             reward_kind: ("correction" | "default" | "reward") | null;
             reward_time: number | null;
             fallback: boolean;
+            list_id?: string;
+            list_position?: number;
             session: string;
             eligible: string[];
             features: number[][] | null;
@@ -691,11 +773,14 @@ export interface components {
         /**
          * RewardEntry
          * @description One reward event: a first reward, a correction, or a default.
+         *
+         *         The event of a list has an entry for each of its positions; `value` is null where nothing was
+         *         observed.
          */
         RewardEntry: {
             decision_id: string;
             session: string;
-            value: number;
+            value: number | null;
             /** @enum {unknown} */
             kind: "correction" | "default" | "reward";
             /** @enum {unknown} */
@@ -725,7 +810,8 @@ export interface components {
          *         `counts` holds sessions `started`, `expired`, `restarted`, `merged`, `deleted`, `open`,
          *         `unexplained` (sessions that no state explains), `decisions`, and rewards `applied`,
          *         `duplicate`, `late`, `replaced`. `difference` is the mean
-         *         reward of the policy minus that of the holdout. `play` says whether the page /play is served.
+         *         reward of the policy minus that of the holdout. `play` says whether the page /play is served,
+         *         `report` whether /report has the report of the active model's fit.
          */
         Overview: {
             time: number;
@@ -745,6 +831,8 @@ export interface components {
             relearnings?: components["schemas"]["Relearning"][];
             /** @default true */
             play?: boolean;
+            /** @default false */
+            report?: boolean;
         };
         /**
          * RatesView
@@ -779,16 +867,8 @@ export interface components {
             rewards: number;
             reward: components["schemas"]["Band"] | null;
             rounds: components["schemas"]["RoundView"][];
-        };
-        /**
-         * Band
-         * @description An estimate with its 95 % interval, which is valid at every look (a confidence sequence);
-         *         no interval before there are two sessions.
-         */
-        Band: {
-            mean: number;
-            low: number | null;
-            high: number | null;
+            /** @default [] */
+            days?: components["schemas"]["DayView"][];
         };
         /**
          * RoundView
@@ -798,6 +878,16 @@ export interface components {
             round: number;
             decisions: number;
             entropy: number | null;
+            rewards: number;
+            reward: components["schemas"]["Band"] | null;
+        };
+        /**
+         * DayView
+         * @description The sessions of a group that began on a day (`YYYY-MM-DD`, UTC) and have rewards.
+         */
+        DayView: {
+            day: string;
+            sessions: number;
             rewards: number;
             reward: components["schemas"]["Band"] | null;
         };
@@ -897,6 +987,7 @@ export interface components {
          *
          *         `offer` has the ids of the actions to pick from next. `guesses` and `taken` have one action for
          *         each round, `state_probabilities` one belief before the first round and one after each.
+         *         `next_list` is the list of actions that the policy would show this visitor now.
          */
         PlayView: {
             model: string;
@@ -904,6 +995,8 @@ export interface components {
             guesses: string[];
             taken: string[];
             state_probabilities: number[][];
+            /** @default [] */
+            next_list?: string[];
         };
         /**
          * PlayRequest
@@ -2173,6 +2266,134 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["CatalogueView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Request Timeout */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Misdirected Request */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Request Header Fields Too Large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Not Implemented */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Gateway Timeout */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    show_actions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionsEarned"];
                 };
             };
             /** @description Bad Request */

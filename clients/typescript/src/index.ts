@@ -19,11 +19,15 @@ export type SessionView = Schemas["SessionView"];
 export type Forgotten = Schemas["Forgotten"];
 export type Models = Schemas["Models"];
 export type ActivateRequest = Schemas["ActivateRequest"];
+export type ActionsEarned = Schemas["ActionsEarned"];
 export type CatalogueView = Schemas["CatalogueView"];
 export type CatalogueChange = Schemas["CatalogueChange"];
 export type NewActionRequest = Schemas["NewActionRequest"];
 export type Log = Schemas["Log"];
 export type Overview = Schemas["Overview"];
+
+/** What a decision earned: of a list, the action that was clicked (null: none), or values of its actions. */
+export type Reward = number | { clicked: string | null } | { values: Record<string, number> };
 
 /** How a client behaves; all times are in milliseconds. */
 export interface ClientOptions {
@@ -96,7 +100,8 @@ export class Client {
   }
 
   /**
-   * Decide what a session gets next. `request` is the session's id, or a whole request.
+   * Decide what a session gets next. `request` is the session's id, or a whole request. With `length`
+   * in it, `actions` of the answer are an ordered list.
    *
    * With `default`, an action, the call never fails for lack of an answer: it returns that action,
    * marked by `fallback`, without a decision id (so it cannot be rewarded).
@@ -110,7 +115,8 @@ export class Client {
     } catch (error) {
       const passing = error instanceof ServiceError && TRY_AGAIN.includes(error.status);
       if (fallback === undefined || !passing) throw error;
-      return defaultDecision(fallback, body.actions?.indexOf(fallback) ?? -1);
+      const decided = defaultDecision(fallback, body.actions?.indexOf(fallback) ?? -1);
+      return body.length == null ? decided : { ...decided, actions: [fallback] };
     }
   }
 
@@ -121,21 +127,21 @@ export class Client {
   }
 
   /** Report what a decision earned; a repeated report changes nothing. */
-  reward(decisionId: string, value: number, eventId?: string): Promise<Rewarded> {
-    return this.#ask("POST", "/v1/reward", rewardOf(decisionId, value, eventId));
+  reward(decisionId: string, reward: Reward, eventId?: string): Promise<Rewarded> {
+    return this.#ask("POST", "/v1/reward", rewardOf(decisionId, reward, eventId));
   }
 
   /** Report many rewards, 100 in a request; a refusal is an error in its place. */
   rewardMany(
-    rewards: readonly (readonly [decisionId: string, value: number] | RewardRequest)[],
+    rewards: readonly (readonly [decisionId: string, reward: Reward] | RewardRequest)[],
   ): Promise<(Rewarded | ServiceError)[]> {
     const bodies = rewards.map((one) => ("decision_id" in one ? one : rewardOf(one[0], one[1])));
     return this.#each<Rewarded>("/v1/reward", bodies);
   }
 
   /** Replace the reward of a decision; the session has then learned the new one instead. */
-  correct(decisionId: string, value: number, eventId: string = newId()): Promise<Rewarded> {
-    return this.#ask("PUT", "/v1/reward", rewardOf(decisionId, value, eventId));
+  correct(decisionId: string, reward: Reward, eventId: string = newId()): Promise<Rewarded> {
+    return this.#ask("PUT", "/v1/reward", rewardOf(decisionId, reward, eventId));
   }
 
   /** Return a session: its belief and its latest decisions. */
@@ -166,6 +172,11 @@ export class Client {
   /** Return the actions of the active model and their expected rewards. */
   catalogue(): Promise<CatalogueView> {
     return this.#ask("GET", "/v1/catalogue");
+  }
+
+  /** Return what each action of the active model earned lately, by state too. */
+  actions(): Promise<ActionsEarned> {
+    return this.#ask("GET", "/v1/actions");
   }
 
   /** Add actions to the active catalogue. */
@@ -266,9 +277,9 @@ export class Client {
  * the browser. The request is plain text and needs no preflight. Returns whether the browser took
  * the request; it then sends it even if the page is gone, and nobody sees the answer.
  */
-export function sendReward(url: string, decisionId: string, token: string, value: number): boolean {
+export function sendReward(url: string, decisionId: string, token: string, reward: Reward): boolean {
   const address = `${url.replace(/\/+$/, "")}/v1/reward`;
-  const body = JSON.stringify({ ...rewardOf(decisionId, value), token });
+  const body = JSON.stringify({ ...rewardOf(decisionId, reward), token });
   const beacon = globalThis.navigator?.sendBeacon?.bind(globalThis.navigator);
   if (beacon?.(address, body)) return true;
   const headers = { "content-type": "text/plain" };
@@ -291,9 +302,13 @@ function newId(): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-function rewardOf(decisionId: string, value: number, eventId?: string): RewardRequest {
-  if (!Number.isFinite(value)) throw new RangeError(`a reward must be a finite number; got ${value}`);
-  return { decision_id: decisionId, value, ...(eventId === undefined ? {} : { event_id: eventId }) };
+function rewardOf(decisionId: string, reward: Reward, eventId?: string): RewardRequest {
+  const told = typeof reward === "number" ? { value: reward } : reward;
+  const values = "values" in told ? Object.values(told.values) : "value" in told ? [told.value] : [];
+  for (const value of values) {
+    if (!Number.isFinite(value)) throw new RangeError(`a reward must be a finite number; got ${value}`);
+  }
+  return { decision_id: decisionId, ...told, ...(eventId === undefined ? {} : { event_id: eventId }) };
 }
 
 function quoted(text: string): string {

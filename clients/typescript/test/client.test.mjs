@@ -55,11 +55,28 @@ test("batches: a refusal stands in its place", async () => {
   assert.equal(new Set(more.map((one) => one.decision_id)).size, 150);
 });
 
+test("a list, its rewards in two parts, and a list of the default", async () => {
+  const decided = await client.decide({ session: "list", length: 2 });
+  const [first, second] = decided.actions;
+  assert.notEqual(first, second);
+  assert.equal(decided.propensities.length, 2);
+  assert.equal((await client.reward(decided.decision_id, { values: { [second]: 1 } })).status, "applied");
+  const rest = { values: { [first]: 0.5 } };
+  assert.equal((await client.reward(decided.decision_id, rest)).status, "applied");
+  assert.equal((await client.correct(decided.decision_id, { values: { [first]: 0 } })).status, "applied");
+  assert.equal((await client.session("list")).mean_reward, 1);
+  await assert.rejects(client.reward(decided.decision_id, { clicked: first }), /for the click model cascade/);
+  const away = new Client("http://127.0.0.1:1", { timeoutMs: 50, retries: 0 });
+  const request = { session: "list", actions: ["tea", "mate"], length: 2 };
+  assert.deepEqual((await away.decide(request, { default: "tea" })).actions, ["tea"]);
+});
+
 test("administrators' calls", async () => {
   await client.decide("one device");
   await client.decide("another device");
   assert.equal((await client.merge("one device", "another device")).session, "one device");
   const catalogue = await client.catalogue();
+  assert.equal((await client.actions()).model, catalogue.model);
   const models = await client.models();
   assert.equal(models.models.some((model) => model.id === catalogue.model), true);
   assert.equal((await client.addActions({ id: "tea/green" })).actions.includes("tea/green"), true);

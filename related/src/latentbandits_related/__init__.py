@@ -48,9 +48,4 @@ _MODULES = {
     "UCBS": "latentbandits_related.structured",
 }
 __all__ = sorted(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
-__getattr__ = lazy_exports(__name__, _MODULES)
-
-
-def __dir__() -> list[str]:
-    """Return the public names."""
-    return list(__all__)
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES)

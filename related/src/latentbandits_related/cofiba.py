@@ -1,8 +1,8 @@
 """COFIBA: collaborative filtering bandits (Li, Karatzoglou & Gentile 2016).
 
 Of historical interest: the equality of neighbourhoods is so strict that the item graph falls apart,
-and every new item cluster starts with one cluster of users (docs/related-systems.md). Written to be
-correct, not fast.
+and every new item cluster starts with one cluster of users (docs/concepts/related-systems.md).
+Written to be correct, not fast.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rank-1 bandits (Katariya et al. 2017a, b): one learner picks a row and a column, E r = u_i v_j.
 
 This is not a problem of users and items, because both row and column are chosen. It is of
-historical interest: on the problems of docs/related-systems.md, Thompson sampling on the pairs has
-converged long before the first row is eliminated.
+historical interest: on the problems of docs/concepts/related-systems.md, Thompson sampling on the
+pairs has converged long before the first row is eliminated.
 """
 
 from __future__ import annotations

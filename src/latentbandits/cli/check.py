@@ -11,11 +11,13 @@ import argparse
 import json
 import sys
 
+from latentbandits.options import add_json
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `latentbandits check`."""
     parser.add_argument("--store", required=True, metavar="STORE", help="sqlite:PATH, postgresql:…")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

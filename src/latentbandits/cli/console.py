@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import pickle
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,9 +22,9 @@ from rich.progress import Progress as Bar
 from latentbandits.models import registry as models
 from latentbandits.policies import registry as policies
 from latentbandits.replacing import adding_files
-from latentbandits.report.files import write
-from latentbandits.report.report import Report
-from latentbandits.report.terminal import show
+from latentbandits.report.files import results_of, write
+from latentbandits.report.report import Report, Table
+from latentbandits.report.terminal import print_json, say, show, show_tables
 
 
 class OutputFolder:
@@ -41,11 +40,16 @@ class OutputFolder:
             reason = error.strerror or str(error)
             raise ValueError(f"cannot write to --out {self.path}: {reason}") from None
 
-    def keep(self, report: Report) -> None:
-        """Write all files of a report here, or none of them, and show its tables."""
+    def keep(self, report: Report, *, json: bool = False) -> None:
+        """Write all files of a report here, or none of them, and show its tables.
+
+        With `json`, results.json is printed, and the tables go to standard error.
+        """
         with adding_files(self.path) as scratch:
             write(report, scratch)
-        show(report, self.path)
+        show(report, self.path, stderr=json)
+        if json:
+            print_json(results_of(report))
 
 
 # A progress bar on a terminal; a line every few seconds elsewhere.
@@ -104,6 +108,24 @@ class Progress:
             line = f"{self._title}: {self._description}, {self._done} of {self._total}\n"
             sys.stderr.write(line)
             sys.stderr.flush()
+
+
+# The report of a fit.
+
+
+def show_fit(
+    console: Console, report: Mapping[str, Any], more: Iterable[Table] = (), *, verbose: bool
+) -> None:
+    """Print the verdict and the states; if `verbose`, then `more` and all tables of the report."""
+    from latentbandits.learning.assess.tables import one_state_sentence, summary_table, tables
+
+    judged = report.get("judgement")  # None: not assessed, or by version 0.1
+    sentences = [judged["sentence"] if judged else "", one_state_sentence(report)]
+    for sentence in filter(None, sentences):
+        say(console, sentence)
+    show_tables([summary_table(report)], console)
+    if verbose:
+        show_tables([*more, *tables(report)], console)
 
 
 # Worker processes for commands that compute.
@@ -167,17 +189,6 @@ def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
 
 _SHORT = 0.1  # effort of the short tuning before a command
 _HORIZON = 100  # rounds of its sessions
-
-
-def recommended_policy(path: str | os.PathLike[str], default: str) -> str:
-    """Return the policy that the fit of a saved model recommends, or `default` if none."""
-    from latentbandits.models.artefacts.files import load_notes
-
-    results = Path(path, "results.json")
-    recommended = load_notes(path).get("recommended_policy")
-    if recommended is None and results.is_file():
-        recommended = json.loads(results.read_bytes()).get("recommended_policy")
-    return default if recommended is None else str(recommended)
 
 
 def tuned_policy(model: Any, items: Any) -> str:

@@ -7,34 +7,51 @@ import sys
 from dataclasses import fields, replace
 from typing import Any
 
-from latentbandits.options import add_common, positive
+from latentbandits.options import add_common, add_json, positive
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `latentbandits evaluate`."""
-    add = parser.add_argument
-    add("log", metavar="LOG", nargs="+", help="logged decisions: what export wrote, or any table")
+    parser.usage = "%(prog)s LOG [LOG ...] [--model DIR] [options]"
+    logs = "logged decisions: what export wrote, or any table"
+    parser.add_argument("log", metavar="LOG", nargs="+", help=logs)
+    add = parser.add_argument_group("candidates").add_argument
     add("--model", metavar="DIR", help="the candidates' model: a folder that fit or save wrote")
     add("--policies", nargs="+", metavar="POLICY", help="candidates (default: the recommended one)")
-    add("--against", metavar="POLICY", help="'logged' or a candidate: show paired differences")
-    add("--estimators", nargs="+", metavar="NAME", help="IPS SNIPS DR SNDR DM replay queue")
-    add("--horizon", type=positive, metavar="H", help="rounds 1..H (default: while ESS >= 100)")
-    add("--unrewarded", type=float, metavar="VALUE", help="the reward of decisions that got none")
-    draws = "posterior draws that Thompson sampling counts for its chances (default 100)"
-    add("--draws", type=positive, default=100, metavar="N", help=draws)
     add(
         "--distribution", metavar="CSV", help="a candidate: columns action, probability, (position)"
     )
     target = "a candidate: the policy that made this log, whose own rewards are shown beside it"
     add("--target-log", nargs="+", metavar="LOG2", help=target)
-    add("--list", metavar="COL", help="the column of lists (default list_id, of an export)")
+    add("--against", metavar="POLICY", help="'logged' or a candidate: show paired differences")
+    add = parser.add_argument_group("estimates").add_argument
+    add("--estimators", nargs="+", metavar="NAME", help="IPS SNIPS DR SNDR DM replay queue")
+    add("--horizon", type=positive, metavar="H", help="rounds 1..H (default: while ESS >= 100)")
+    add("--unrewarded", type=float, metavar="VALUE", help="the reward of decisions that got none")
+    draws = "posterior draws that Thompson sampling counts for its chances (default 100)"
+    add("--draws", type=positive, default=100, metavar="N", help=draws)
+    add = parser.add_argument_group("columns of the log").add_argument
+    for name, held in _COLUMNS.items():
+        add(f"--{name}", metavar="COL", help=f"column with {held} (default: {name})")
+    add("--list", metavar="COL", help="column with the list (default: list_id, of an export)")
     looks = "how users look at lists: each, cascade, or positions(1, 0.6) (default: the model's)"
     add("--click-model", metavar="MODEL", help=looks)
-    position = "the column of positions, of lists or where --distribution or --target-log has them"
+    position = "column with the position in a list, or where --distribution or --target-log has it"
     add("--position", metavar="COL", help=position)
-    for name in ("session", "round", "action", "reward", "propensity", "eligible", "features"):
-        add(f"--{name}", metavar="COL", help=f"the log's column of that (default {name})")
-    add_common(parser, out="out/evaluate")
+    group = parser.add_argument_group("output")
+    add_json(group)
+    add_common(group, out="out/evaluate")
+
+
+_COLUMNS = {
+    "session": "the session's id",
+    "round": "the number of the decision in its session",
+    "action": "the action that was chosen",
+    "reward": "the reward of the decision",
+    "propensity": "the probability with which the action was chosen",
+    "eligible": "the actions that could be chosen",
+    "features": "the features of the actions",
+}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -65,7 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
         )
     warnings = [*read.warnings, *evaluation.warnings]
     settings = {
-        name: value for name, value in vars(arguments).items() if name not in ("run", "jobs")
+        name: value
+        for name, value in vars(arguments).items()
+        if name not in ("run", "jobs", "json")
     }
     results = {
         "n_sessions": evaluation.n_sessions,
@@ -95,25 +114,25 @@ def run(arguments: argparse.Namespace) -> int:
         results=results,
         summary=f"{evaluation.n_decisions} decisions; {evaluation.seconds:.0f} s",
     )
-    folder.keep(report)
+    folder.keep(report, json=arguments.json)
     return 0
 
 
 def _candidates(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any], Any, Any]:
     """Return the log as it was read, the policies by name, the model and the log of the target."""
-    from latentbandits.cli.console import recommended_policy
     from latentbandits.evaluation.distribution import read_fixed
     from latentbandits.evaluation.log import Columns
     from latentbandits.evaluation.reading import read_decisions
     from latentbandits.models import load, load_catalogue
     from latentbandits.models.artefacts.catalogue import Catalogue
-    from latentbandits.policies.registry import Inputs, build
+    from latentbandits.models.artefacts.files import recommended_policy
+    from latentbandits.policies.registry import Inputs, build, find, parse
 
     fixed = arguments.distribution is not None or arguments.target_log is not None
-    if arguments.model is None and (not fixed or arguments.policies):
+    if arguments.model is None and not fixed and not arguments.policies:
         raise ValueError(
-            "--model is needed: the folder of the candidates' model (not for --distribution and "
-            "--target-log alone)"
+            "--model is needed: the folder of the candidates' model (not for --distribution, "
+            "--target-log and --policies that need none, such as uniform)"
         )
     if arguments.model is not None and arguments.position is not None and arguments.list is None:
         raise ValueError(
@@ -156,14 +175,18 @@ def _candidates(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any], Any
             target = read_decisions(
                 given.target, catalogue=catalogue, columns=columns, unrewarded=arguments.unrewarded
             ).log
-    if model is not None and (not fixed or arguments.policies):
+    if arguments.policies or not fixed:
         inputs = Inputs(
             model=model,
+            n_actions=None if model is not None else read.log.n_actions,
             horizon=arguments.horizon or read.log.n_rounds,
             items=None if catalogue is None else catalogue.features,
         )
         texts = arguments.policies or [recommended_policy(arguments.model, "mmTS")]
-        policies |= {text: build(text, inputs) for text in texts}
+        for text in texts:
+            if model is None and "model" in find(parse(text).name).needs:
+                raise ValueError(f"{text} needs a model: name its folder, --model DIR")
+            policies[text] = build(text, inputs)
     read = replace(read, warnings=[*read.warnings, *warnings])
     return read, policies, model, target
 

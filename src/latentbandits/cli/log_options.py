@@ -5,23 +5,26 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from latentbandits.options import Options
+
 if TYPE_CHECKING:
     from latentbandits.learning.logs.formats import TextFormat
 
 
-def add_columns(parser: argparse.ArgumentParser) -> None:
+def add_columns(parser: Options) -> None:
     """Add the options --user, --action and --reward."""
-    defaults = {"user": "user or session", "action": "action", "reward": "reward"}
-    for name, default in defaults.items():
-        described = f"the log's column of {name}s (default: {default})"
-        parser.add_argument(f"--{name}", metavar="COL", help=described)
+    add = parser.add_argument
+    add("--user", metavar="COL", help="column with the user's id (default: user or session)")
+    add("--action", metavar="COL", help="column with the action's id (default: action)")
+    add("--reward", metavar="COL", help="column with the reward (default: reward)")
 
 
-def add_text_format(parser: argparse.ArgumentParser) -> None:
+def add_text_format(parser: Options) -> None:
     """Add the options --separator, --encoding and --columns."""
     add = parser.add_argument
-    add("--separator", metavar="TEXT", help="between the fields of text files (default: detected)")
-    add("--encoding", metavar="NAME", help="of text files (default: detected)")
+    separator = "what separates the fields of text files (default: detected)"
+    add("--separator", metavar="TEXT", help=separator)
+    add("--encoding", metavar="NAME", help="encoding of text files (default: detected)")
     names = "names of all columns, for text files without a header line"
     add("--columns", metavar="A,B,C", help=names)
 

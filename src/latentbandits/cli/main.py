@@ -5,28 +5,59 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from latentbandits import __version__, extras
+from latentbandits.names import one_of
+from latentbandits.options import Parser
 
-COMMANDS = (
-    "reproduce", "start", "fit", "inspect", "simulate", "tune", "evaluate", "serve", "export",
-    "relearn", "check", "backup", "key",
-)  # fmt: skip
-"""Modules of this package with `add_options(parser)` and `run(arguments)`. The first line of a
-module's docstring is the help of its command, what follows it the description."""
+COMMANDS: Mapping[str, str] = {
+    "fit": "learn a model with its own uncertainty from a log of interactions",
+    "inspect": "show a model, and the report of its fit",
+    "start": "write a model with a wide prior, to serve without a log",
+    "simulate": "play policies against users of a model, or of a held-out log",
+    "tune": "find the best policy for a model, on users drawn from its own prior",
+    "serve": "run the decision service",
+    "key": "make an API key of the service; only its hash is kept",
+    "export": "write the decision log of a service as a table",
+    "evaluate": "estimate from a log what policies would have earned",
+    "relearn": "learn again from the log of a service, and activate a better model",
+    "check": "verify a store, also beside a running service",
+    "backup": "copy a store, also beside a running service",
+    "reproduce": "measure the paper's figures and claims again",
+    "completion": "print a script that completes commands and options in a shell",
+}
+"""What each command does. The module of this name has `add_options(parser)` and `run(arguments)`.
+The second paragraph of its docstring is the command's description."""
+
+EXIT_CODES = """exit codes:
+  0    done
+  1    check has found problems
+  2    nothing was done, or the work failed: one sentence on standard error says why
+  3    done, with warnings, where fit was asked to be --strict
+  130  interrupted
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0 done, 2 bad input."""
+    """Run a command and return its exit code (`EXIT_CODES`)."""
     words = list(sys.argv[1:] if argv is None else argv)
-    names = tuple(words[:1]) if words and words[0] in COMMANDS else COMMANDS
+    if not words:
+        build_parser(()).print_help(sys.stderr)
+        return 2
+    command = words[0]
     try:
-        parser = build_parser(names)
+        if command.startswith("-"):
+            one_of("option", command, ("-h", "--help", "--version"))
+        else:
+            one_of("command", command, COMMANDS)
+        parser = build_parser([command] if command in COMMANDS else ())
     except ModuleNotFoundError as error:
         return _missing(error, words)
+    except ValueError as error:
+        return _fail(str(error))
     return run(parser, words)
 
 
@@ -50,27 +81,32 @@ def run(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
 
 
 def build_parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
-    """Return the parser of these commands: a command that is asked for need not load the others."""
-    parser = argparse.ArgumentParser(
+    """Return the parser, with the options of these commands: the others are not imported."""
+    parser = Parser(
         prog="latentbandits",
         description="Learn offline who your users can be; find out online which one this is.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"latentbandits {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     wanted = list(commands)
-    for command in wanted:
-        try:
-            _add(subparsers, command)
-        except ModuleNotFoundError:  # an extra is missing: reported when the command is used
-            if len(wanted) == 1:
-                raise
+    for command, line in COMMANDS.items():
+        sub = subparsers.add_parser(command, help=line)
+        if command in wanted:
+            try:
+                _fill(sub, command)
+            except ModuleNotFoundError:  # an extra is missing: reported when the command is used
+                if len(wanted) == 1:
+                    raise
     return parser
 
 
-def _add(subparsers: Any, command: str) -> None:
-    module = import_module(f"latentbandits.cli.{command}")
-    line, _, rest = str(module.__doc__).partition("\n\n")
-    parser = subparsers.add_parser(command, help=line.split(": ", 1)[1], description=rest or line)
+def _fill(parser: argparse.ArgumentParser, command: str) -> None:
+    """Add the description and the options of a command, and the function that carries it out."""
+    module: Any = import_module(f"latentbandits.cli.{command}")
+    _, _, rest = str(module.__doc__).partition("\n\n")
+    parser.description = rest or f"{COMMANDS[command][0].upper()}{COMMANDS[command][1:]}."
     parser.set_defaults(run=module.run)
     module.add_options(parser)
 

@@ -3,62 +3,57 @@
 from __future__ import annotations
 
 import argparse
-import re
 import signal
 import sys
 import threading
-from datetime import timedelta
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from latentbandits.cli import log_options
-from latentbandits.options import positive, seed
-
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+from latentbandits.options import add_json, add_seed, duration, positive
 
 _MAX_ANSWER = 512 * 2**20  # bytes: the largest model that a service takes, as text
 
 
-def duration(text: str) -> timedelta:
-    """Parse an argparse value such as 90s, 15m, 1h, 30d or 2w.
-
-    >>> duration("1h")
-    datetime.timedelta(seconds=3600)
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
-    if match is None or float(match[1]) <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 15m, 1h, 30d or 2w")
-    return timedelta(**{_UNITS[match[2]]: float(match[1])})
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `latentbandits relearn`."""
-    add = parser.add_argument
-    add("--service", required=True, metavar="URL", help="the running service")
+    parser.usage = "%(prog)s --service URL --models DIR [options]"
+    add = parser.add_argument_group("the service").add_argument
+    add("--service", required=True, metavar="URL", help="address of the running service")
+    add("--models", required=True, metavar="DIR", help="the service's models folder")
     add("--key", metavar="KEY", help="an admin key of the service")
     add("--store", metavar="STORE", help="read the log from the store (default: over HTTP)")
-    add("--models", required=True, metavar="DIR", help="the service's models folder")
     add("--model", metavar="DIR", help="not needed any more: the service sends its active model")
-    add("--work", default="out/relearn", metavar="DIR", help="records (default out/relearn)")
+    group = parser.add_argument_group("what is learned from")
+    add = group.add_argument
     add("--with", dest="with_logs", nargs="+", default=[], metavar="LOG", help="older logs to use")
-    log_options.add_columns(parser)
-    add("--every", type=duration, metavar="TIME", help="run again and again (1h); default: once")
-    add("--policy", metavar="POLICY", help="of the candidate (default: the recommended one)")
-    add("--margin", type=float, default=0.0, help="gain per session to show (default 0)")
-    compared = "share of a typical session that a verdict must be about (default .5)"
-    add("--compared", type=float, default=0.5, metavar="SHARE", help=compared)
-    add("--level", type=float, default=0.95, help="of the confidence sequence (default .95)")
-    tightest = "sessions near which the sequence is tightest; the first look's stays (default 5000)"
-    add("--tightest-at", type=positive, default=5_000, metavar="N", help=tightest)
+    log_options.add_columns(group)
+    add("--unrewarded", type=float, metavar="VALUE", help="the reward of decisions that got none")
+    add("--since", type=duration, metavar="TIME", help="leave out decisions older than this (30d)")
+    half_life = "learn from sessions of this age half as often (14d)"
+    add("--half-life", type=duration, metavar="TIME", help=half_life)
     held_out = "share of sessions that no fit sees (default .3)"
     add("--held-out", type=float, default=0.3, metavar="SHARE", help=held_out)
-    add("--unrewarded", type=float, metavar="VALUE", help="the reward of decisions that got none")
-    add("--since", type=duration, metavar="AGE", help="leave out older decisions (30d)")
-    half_life = "learn from sessions of this age half as often (14d)"
-    add("--half-life", type=duration, metavar="AGE", help=half_life)
-    add("--keep", type=positive, default=5, metavar="N", help="relearned models kept (default 5)")
+    add = parser.add_argument_group("when a model is activated").add_argument
+    policy = "policy of the candidate (default: the recommended one)"
+    add("--policy", metavar="POLICY", help=policy)
+    margin = "gain per session that must be shown (default 0)"
+    add("--margin", type=float, default=0.0, metavar="X", help=margin)
+    compared = "share of a typical session that a verdict must be about (default .5)"
+    add("--compared", type=float, default=0.5, metavar="SHARE", help=compared)
+    level = "level of the confidence sequence (default .95)"
+    add("--level", type=float, default=0.95, metavar="X", help=level)
+    tightest = "sessions near which the sequence is tightest; the first look's stays (default 5000)"
+    add("--tightest-at", type=positive, default=5_000, metavar="N", help=tightest)
     add("--dry-run", action="store_true", help="do all but activate")
-    add("--seed", type=seed, default=0, help="of all randomness (default 0)")
+    group = parser.add_argument_group("runs and records")
+    add = group.add_argument
+    add("--every", type=duration, metavar="TIME", help="run again and again (1h); default: once")
+    add("--work", default="out/relearn", metavar="DIR", help="records (default out/relearn)")
+    add("--keep", type=positive, default=5, metavar="N", help="relearned models kept (default 5)")
+    add_json(group)
+    add_seed(group)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -69,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.loop.kept_log import ServiceSource, StoreSource
     from latentbandits.loop.records import locked
     from latentbandits.loop.relearn import ASKED, Relearner, Settings
+    from latentbandits.report.terminal import print_json
 
     arguments.with_logs = tuple(arguments.with_logs)
     settings = Settings(
@@ -95,16 +91,19 @@ def run(arguments: argparse.Namespace) -> int:
         while True:
             with Progress("relearn") as progress:
                 record = loop.run(progress)
-            _show(record, settings.work)
+            _show(record, settings.work, sys.stderr if arguments.json else sys.stdout)
+            if arguments.json:  # with --every, a document for each run
+                print_json({"command": "relearn", **asdict(record)})
+                sys.stdout.flush()
             if arguments.every is None:
                 return 2 if record.outcome in ("failed", "planned") else 0
             if stop.wait(arguments.every.total_seconds()):
                 return 0
 
 
-def _show(record: Any, work: Path) -> None:
+def _show(record: Any, work: Path, stream: TextIO) -> None:
     """Print a run's decision and where its record is."""
-    write = sys.stdout.write
+    write = stream.write
     write(f"run {record.number}: {record.decision} ({record.outcome}): {record.why}\n")
     if record.data:
         write(
@@ -126,4 +125,4 @@ def _show(record: Any, work: Path) -> None:
     for warning in record.warnings:
         sys.stderr.write(f"warning: {warning}\n")
     write(f"  record: {work / 'runs' / f'{record.number:06d}.json'}\n")
-    sys.stdout.flush()
+    stream.flush()

@@ -1,13 +1,15 @@
 """`latentbandits serve MODEL`: the decision service.
 
-The decision service. Every setting can be given as a flag, in a TOML file (--config), or as an
-environment variable; the first of these that has it counts.
+Run the decision service. Every setting below can be given as a flag (--session-ttl 30d), in a TOML
+file (--config; session_ttl = "30d"), or as an environment variable (LATENTBANDITS_SESSION_TTL); the
+first of these that has it counts. A TIME is 30s, 15m, 2h or 30d; a plain number is in seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import logging
 import os
 from collections.abc import Callable, Coroutine
@@ -25,6 +27,7 @@ from latentbandits.learning.linear.clusters import usable_covariance
 from latentbandits.models import LinearGaussian
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import FloatArray
+from latentbandits.options import in_words
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Refused
@@ -36,6 +39,7 @@ _DEMO_SETTINGS = {"LATENTBANDITS_HOLDOUT_SHARE": "0.2"}  # defaults
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `latentbandits serve`."""
+    parser.usage = "%(prog)s [MODEL] [options]"
     parser.add_argument("model", nargs="?", metavar="MODEL", help="folder of a saved model")
     parser.add_argument(
         "--demo", action="store_true", help="no model: learn one from generated ratings, and play"
@@ -47,40 +51,72 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="activate MODEL although it was activated before in this store: without this, a "
         "restart keeps the model that is active there",
     )
-    parser.add_argument(
-        "--group",
-        action="append",
-        default=[],
-        metavar="NAME=POLICY:SHARE",
-        help="an experiment group beside the main one; can be repeated",
-    )
     _add_settings(parser)
+
+
+GROUPS = {
+    "address and access": (
+        "host", "port", "allowed_hosts", "keys", "insecure_admin", "audit", "reward_origins",
+        "reward_token_seconds", "play",
+    ),
+    "models and policies": (
+        "models", "policy", "click_model", "swap", "relearn", "state_names", "explore",
+        "propensity", "propensity_draws",
+    ),
+    "experiment groups": ("holdout_share", "holdout_policy", "groups"),
+    "rewards": ("reward_min", "reward_max", "reward_default", "reward_timeout"),
+    "sessions and store": (
+        "store", "synchronous", "checkpoint_pages", "row_checksums", "session_ttl", "retention",
+        "snapshot_rounds", "cached_sessions", "cached_megabytes",
+    ),
+    "limits and logging": (
+        "max_body", "max_connections", "max_waiting", "header_timeout", "body_timeout",
+        "send_timeout", "request_timeout", "drain", "log_level",
+    ),
+}  # fmt: skip
+"""The settings by what they are about, as --help shows them."""
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     import msgspec
 
-    from latentbandits.serving.settings import PREFIX, Settings
+    from latentbandits.serving.settings import TIMES, Settings
 
-    group = parser.add_argument_group("settings (flag, file, or environment variable)")
-    for field in msgspec.structs.fields(Settings):
-        described, meta = get_args(field.type)[:2]
-        default = "none" if field.default is None else repr(field.default).strip("'")
-        options: dict[str, Any] = {"metavar": _metavar(described)}
-        if field.default is False:  # this flag has no value
-            options = {"action": "store_const", "const": True}
-        group.add_argument(
-            f"--{field.name.replace('_', '-')}",
-            help=f"{meta.description} (default: {default or 'none'}; {PREFIX}{field.name.upper()})",
-            **options,
-        )
+    fields = {field.name: field for field in msgspec.structs.fields(Settings)}
+    for title, names in GROUPS.items():
+        group = parser.add_argument_group(title)
+        if "groups" in names:
+            group.add_argument(
+                "--group",
+                action="append",
+                default=[],
+                metavar="NAME=POLICY:SHARE",
+                help="an experiment group beside the main one; can be repeated",
+            )
+        for name in names:
+            described, meta = get_args(fields[name].type)[:2]
+            default = fields[name].default
+            shown = (
+                in_words(default) if name in TIMES and default else json.dumps(default).strip('"')
+            )
+            options: dict[str, Any] = {"metavar": "TIME" if name in TIMES else _metavar(described)}
+            options["choices"] = _choices(described) or None
+            if default is False:  # this flag has no value
+                options = {"action": "store_const", "const": True}
+            known = "" if default in (None, "") or default is False else f" (default: {shown})"
+            flag = f"--{name.replace('_', '-')}"
+            group.add_argument(flag, help=meta.description + known, **options)
+
+
+def _choices(described: Any) -> list[str]:
+    return [value for value in get_args(described) if isinstance(value, str)]
 
 
 def _metavar(described: Any) -> str:
-    choices = [value for value in get_args(described) if isinstance(value, str)]
-    if choices:
-        return "{" + ",".join(choices) + "}"
-    return {int: "N", float: "X"}.get(described, "TEXT")
+    if _choices(described):
+        return "{" + ",".join(_choices(described)) + "}"
+    kinds = {int: "N", float: "X", float | None: "X", bool: "{true,false}"}
+    return kinds.get(described, "TEXT")
 
 
 def run(arguments: argparse.Namespace) -> int:

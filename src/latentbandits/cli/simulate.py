@@ -35,8 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.console import OutputFolder, Progress, print_warnings, warn_of_harm
     from latentbandits.cli.console import executor as processes
     from latentbandits.models import load, load_catalogue
-    from latentbandits.report.report import Report
-    from latentbandits.report.terminal import policy_table
+    from latentbandits.report.report import Report, policy_table
     from latentbandits.simulation import simulate
     from latentbandits.simulation.plots import draw_results
     from latentbandits.simulation.simulate import makers
@@ -137,7 +136,8 @@ def policy_texts(requested: Sequence[str] | None, path: str, model: Any, items: 
 
     `auto` stands for the policy that the fit recommends, or that `tune` finds if there is none.
     """
-    from latentbandits.cli.console import recommended_policy, tuned_policy
+    from latentbandits.cli.console import tuned_policy
+    from latentbandits.models.artefacts.files import recommended_policy
     from latentbandits.policies.registry import AUTO, Inputs, build, entries, parse
 
     inputs, recommended = Inputs(model, items=items), recommended_policy(path, "")

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,11 @@ from latentbandits.evaluation.intervals import (
 from latentbandits.evaluation.log import DecisionLog, EvaluationError
 from latentbandits.models.checks import FloatArray
 from latentbandits.policies.protocol import AnyPolicy, adopt
+from latentbandits.report.notebook import Shown, columns_of, plural
+from latentbandits.report.report import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LOGGED = "logged"
 """The name of the policy that produced the log."""
@@ -46,9 +51,11 @@ _WEIGHTED = tuple(ESTIMATORS)
 _CHUNK = 2**20  # sessions x rounds x actions that are processed at a time
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation(Shown):
     """Estimates of several policies on one log.
+
+    `to_polars` and `to_pandas` return the estimates.
 
     Attributes:
         estimates: rows of policy, estimator, horizon (sum over rounds 1..horizon), value, stderr,
@@ -71,8 +78,8 @@ class Evaluation:
     n_sessions: int
     n_decisions: int
     warnings: list[str] = field(default_factory=list)
-    by_round: Mapping[tuple[str, str], ByRound] = field(default_factory=dict, repr=False)
-    weighted: Mapping[str, WeightedLog] = field(default_factory=dict, repr=False)
+    by_round: Mapping[tuple[str, str], ByRound] = field(default_factory=dict)
+    weighted: Mapping[str, WeightedLog] = field(default_factory=dict)
     seconds: float = 0.0
 
     def estimate(self, policy: str, estimator: str = "SNDR") -> Interval:
@@ -82,6 +89,28 @@ class Evaluation:
                 return Interval(row["value"], row["stderr"], row["low"], row["high"])
         known = sorted({(row["policy"], row["estimator"]) for row in self.estimates})
         raise KeyError(f"no estimate {estimator} of {policy!r}; there are {known}")
+
+    def _headline(self) -> str:
+        policies = dict.fromkeys(row["policy"] for row in self.estimates)
+        sizes = (
+            f"{plural(self.n_sessions, 'session')}, {plural(self.n_decisions, 'decision')}, "
+            f"rounds 1-{self.horizon}"
+        )
+        return f"Evaluation({', '.join(policies)}; {sizes})"
+
+    def _shown_tables(self) -> list[Table]:
+        from latentbandits.evaluation.tables import tables
+
+        warnings = Table("Warnings", ("",), [(warning,) for warning in self.warnings])
+        return [*tables(self), *([warnings] if self.warnings else [])]
+
+    def _columns(self) -> dict[str, list[Any]]:
+        return columns_of(self.estimates)
+
+    def _draw(self) -> Figure:
+        from latentbandits.evaluation.tables import figure
+
+        return figure(self)
 
 
 def evaluate(

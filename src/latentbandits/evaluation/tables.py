@@ -15,6 +15,7 @@ from latentbandits.report.drawing import (
     DARK,
     GREEN,
     GREY,
+    NARROW,
     ORANGE,
     PINK,
     SMALL,
@@ -77,7 +78,8 @@ def figure(evaluation: Evaluation, max_policies: int = 5) -> Figure:
     """Draw the value of each round with its interval, and the effective sample size below."""
     from matplotlib.ticker import MaxNLocator
 
-    drawn = new_figure(5.4, f"What each policy would have earned: {evaluation.n_sessions} sessions")
+    title = f"What each policy would have earned: {evaluation.n_sessions:,} sessions"
+    drawn = new_figure(5.0, title, NARROW)
     top, bottom = drawn.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     policies = list(dict.fromkeys(row["policy"] for row in evaluation.rounds))
     candidates = [name for name in policies if name != LOGGED][: max_policies - 1]
@@ -91,8 +93,8 @@ def figure(evaluation: Evaluation, max_policies: int = 5) -> Figure:
     logged = _curve(evaluation.rounds, LOGGED)
     if logged:
         _line(top, logged, LOGGED, DARK, evaluation.horizon)
-    top.set_ylabel("reward per session and round", fontsize=SMALL)
-    bottom.set_ylabel("effective\nsample size", fontsize=SMALL)
+    top.set_ylabel("reward in this round", fontsize=SMALL)
+    bottom.set_ylabel("effective\nsessions", fontsize=SMALL)
     bottom.set_yscale("log")
     if not bottom.lines:  # no weights: a single line would give the axis no extent
         bottom.set_ylim(1, 10 * max(evaluation.n_sessions, 100))

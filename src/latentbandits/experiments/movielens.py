@@ -192,7 +192,7 @@ class MovieLensExperiment(frame.Experiment):
 
     def measure(self, work: frame.Work) -> Report:
         from latentbandits.experiments.movielens_data import keep_active
-        from latentbandits.report.terminal import policy_table
+        from latentbandits.report.report import policy_table
         from latentbandits.simulation.plots import draw_results
 
         options = work.options

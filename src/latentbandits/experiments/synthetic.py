@@ -11,7 +11,7 @@ from latentbandits.experiments import experiment as frame
 from latentbandits.experiments import theory
 from latentbandits.experiments.experiment import Alike, Degrades, Order, Share
 from latentbandits.options import choose, simulation_options
-from latentbandits.report.drawing import new_figure
+from latentbandits.report.drawing import NARROW, new_figure
 from latentbandits.report.report import Report
 from latentbandits.simulation import Results
 from latentbandits.simulation.plots import draw_curves, name_lines
@@ -89,7 +89,7 @@ class SyntheticExperiment(frame.Experiment):
         policies(arguments.policies, arguments.horizon)
 
     def measure(self, work: frame.Work) -> Report:
-        from latentbandits.report.terminal import policy_table
+        from latentbandits.report.report import policy_table
 
         runs, horizon = work.options.runs, work.options.horizon
         chosen = policies(work.options.policies, horizon)
@@ -132,12 +132,13 @@ DRAWN = ("TS", "mUCB", "mTS", "mmTS", "mmIDS")
 def draw(results: Mapping[str, Results], runs: int) -> Figure:
     """Draw the good model, the bad model, and its worst runs."""
     good, bad = results["sigma0=0.05"], results["sigma0=0.2"]
-    figure = new_figure(3.9, f"10 actions, 5 latent states: {runs} runs, one standard error")
-    panels = figure.subplots(1, 3, sharey=True)
+    title = f"10 actions, 5 latent states: {runs:,} runs, one standard error"
+    figure = new_figure(8, title, NARROW)
+    panels = figure.subplots(3, 1, sharex=True, sharey=True)
     titles = (
-        r"good model, $\sigma_0 = 0.05$",
-        r"bad model, $\sigma_0 = 0.2$",
-        r"worst 10% of runs, $\sigma_0 = 0.2$",
+        "good model: means off by 0.05",
+        "bad model: means off by 0.2",
+        "bad model, the worst 10% of runs",
     )
     for axes, result, which, title in zip(
         panels, (good, bad, bad), ("mean", "mean", "worst"), titles, strict=True
@@ -145,6 +146,8 @@ def draw(results: Mapping[str, Results], runs: int) -> Figure:
         shown = [policy for name, policy in result.items() if name in DRAWN]
         draw_curves(axes, shown or list(result.values()), "mean" if which == "mean" else "worst")
         axes.set_title(title, fontsize=10)
-    panels[0].set_ylabel("mean reward")
+        axes.set_xlabel("")
+        axes.set_ylabel("reward per round")
+    panels[-1].set_xlabel("round")
     name_lines(figure, panels)
     return figure

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 # Importing polars takes a quarter of a second, and matrix completion does not need it.
-__getattr__ = lazy_exports(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "Fit": "latentbandits.learning.fitting",

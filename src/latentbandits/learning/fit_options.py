@@ -82,8 +82,9 @@ class FitOptions(Opening):
         seed: of all randomness.
         assess: whether the model is judged on held-out users; without it there is no verdict, no
             recommended policy and no page.
-        quick: whether to answer early: without a bootstrap, with choices made on users of about
-            100,000 rewards, and with one policy, mmGreedy, compared with the baselines.
+        quick: whether to answer in seconds: without a bootstrap, with one kind of model, with
+            choices made on users of about 100,000 rewards, and with one policy, mmGreedy, which
+            plays each held-out user once if the model is linear and rewards are clicks.
     """
 
     kind: Kind = "auto"
@@ -236,9 +237,9 @@ def check_rewards(log: LogSummary, source: TableSource | AnyLog, options: FitOpt
 
 def first_row(source: TableSource | AnyLog, options: FitOptions, mask: Mask) -> str | None:
     """Return the row of the first reward in `mask`; None if the source is not a table."""
-    column = options.reward
-    if isinstance(source, (Log, Engine)) or column is None:
+    if isinstance(source, (Log, Engine)):
         return None
+    column = options.reward or "reward"
     table = read_table(source, [column], text=(column,), text_format=options.text_format)
     numbers = table.frame[column].cast(pl.Float64, strict=False).fill_null(0.0).to_numpy()
     outside = mask(numbers)

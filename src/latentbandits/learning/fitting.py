@@ -21,7 +21,7 @@ from latentbandits.learning.arms.coordinate_ascent import earlier_means
 from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.learner import LARGE, ArmsLearner
 from latentbandits.learning.arms.outliers import without_outliers
-from latentbandits.learning.assess import report
+from latentbandits.learning.assess import report, tables
 from latentbandits.learning.assess.comparisons import (
     FACTORISATION,
     ONE_STATE,
@@ -32,6 +32,7 @@ from latentbandits.learning.assess.comparisons import (
     factorise,
     learn_one_state,
 )
+from latentbandits.learning.assess.replay import Replay
 from latentbandits.learning.assess.report import cautions
 from latentbandits.learning.assess.verdict import (
     LISTS,
@@ -46,7 +47,7 @@ from latentbandits.learning.attributes.encoding import UserAttributes
 from latentbandits.learning.attributes.gate import choose_states
 from latentbandits.learning.attributes.items import ItemTable, learn_items, read_items
 from latentbandits.learning.attributes.regression import RowLearner
-from latentbandits.learning.backends.backend import Engine, Merged, engine_of
+from latentbandits.learning.backends.backend import Engine, Merged, Without, engine_of
 from latentbandits.learning.backends.opening import opened
 from latentbandits.learning.confounding import has_propensities, learn_choices
 from latentbandits.learning.fit_options import (
@@ -81,7 +82,10 @@ from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.checks import positive_count
 from latentbandits.models.clicks import ClickModel
-from latentbandits.report.report import Progress, Silent
+from latentbandits.models.composed.particle_model import ParticleModel
+from latentbandits.models.shown import StateRewards, model_line
+from latentbandits.report.notebook import Shown, plural
+from latentbandits.report.report import Progress, Silent, Table
 
 CHOSEN_ON = 2_000_000
 """Size of the sample of rewards for choices and bootstrap, if a log has more than LARGE."""
@@ -98,14 +102,48 @@ MOST_HELD_OUT = 2_000
 for the verdict."""
 
 
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """The result of a fit: the model of all users, its catalogue, and the report on it."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Fit(Shown):
+    """The result of a fit: the model of all users, its catalogue, and the report on it.
+
+    `to_polars` and `to_pandas` return the mean reward of every action in every state. `plot` draws
+    the verdict, or these rewards if the fit was not assessed.
+    """
 
     model: Any  # BernoulliArms, GaussianArms, ..., LinearGaussian
     catalogue: Catalogue
     report: dict[str, Any]
     click_model: ClickModel | None = None  # how users look at lists; None: shown alone
+
+    def _headline(self) -> str:
+        log, judged = self.report["log"], self.report["judgement"]
+        learned = f"{plural(log['rewards'], 'reward')} of {plural(log['users'], 'user')}"
+        advice = "" if judged is None else f"; use {judged['recommended_policy']}"
+        return f"Fit({model_line(self.model)} from {learned}{advice})"
+
+    def _verdict(self) -> tuple[str, str] | None:
+        judged = self.report["judgement"]
+        return None if judged is None else (judged["verdict"].split()[0], judged["sentence"])
+
+    def _shown_tables(self) -> list[Table]:
+        judged = self.report["judgement"]
+        replayed = judged is not None and judged["replay"]
+        shown = [tables.states_table(self.report["states"])]
+        return [*shown, tables.replay_table(judged)] if replayed else shown
+
+    def _columns(self) -> dict[str, list[Any]]:
+        return self._rewards().columns()
+
+    def _draw(self) -> Any:
+        judged = self.report["judgement"]
+        if judged is None or not judged["curves"]:
+            return self._rewards().draw()
+        from latentbandits.learning.assess.figures import draw_verdict
+
+        return draw_verdict(self.report)
+
+    def _rewards(self) -> StateRewards:
+        return StateRewards(self.model, self.catalogue.names, self.catalogue.features)
 
 
 def fit(
@@ -139,6 +177,9 @@ def fit(
     if options.quick:
         options = replace(options, bootstrap=0)
     with read_users(log, options, bar) as users:
+        expected = expected_seconds(users, options)
+        if expected is not None:
+            bar = Expecting(bar, time.process_time() + expected)
         result = learn(users, options, bar)
         content = describe(users, result, options)
         if options.assess:
@@ -269,6 +310,77 @@ def halves_of(held_out: Log, kept: Engine, seed: int) -> tuple[Log, Log]:
     if not all(known[half.actions].any() for half in halves):
         return held_out, held_out
     return halves[0], halves[1]
+
+
+# How long it will take.
+
+MEASURED_ON = 5_000
+"""Size of the sample of rewards that is learned from once, to measure how long it takes."""
+
+LEARNINGS: Mapping[str, float] = {"arms": 7, "linear": 10, "clicks": 16}
+"""How many times as long as one learning the choice of arms takes, that of a linear model, and that
+of a linear model of clicks: what typical fits took."""
+
+BOOTSTRAP_LEARNINGS = 0.8
+"""The same of one bootstrap fit of a linear model; those of arms take next to nothing."""
+
+ASSESSMENT = 400
+"""How many times as long as the scores of the held-out users replay and simulation take."""
+
+LEAST_LEFT = 5.0
+"""Seconds below which no time is announced."""
+
+
+def expected_seconds(users: Users, options: FitOptions) -> float | None:
+    """Estimate how long learning and assessing will take, by a small part of each, measured.
+
+    These are seconds of processor time, which other processes on the machine do not change, right
+    within a factor of about three: how many steps a learner needs depends on the log.
+    None for features of rows, and where the log is too small to learn from a part of it.
+    """
+    if users.rows is not None:
+        return None
+    n_users = round(users.few.n_users * min(MEASURED_ON / users.few.n_events, 1.0))
+    sample = engine_of(users.few.sample(min(max(n_users, 50), users.few.n_users), options.seed))
+    clicks = _are_clicks(users.everyone, options.transform)
+    kinds = kinds_of(options.kind, users.everyone, options.check)
+    seconds = 0.0
+    for kind in kinds[:1] if options.quick else kinds:
+        learner: Learner = ArmsLearner()
+        times, rank = LEARNINGS[kind], None
+        if kind == "linear":
+            learner = LinearLearner(reg=1.0, rewards="bernoulli" if clicks else "gaussian")
+            times = LEARNINGS["clicks" if clicks else kind]
+            times += BOOTSTRAP_LEARNINGS * options.bootstrap if len(kinds) == 1 else 0.0
+            rank = min(5, sample.n_users, sample.n_actions)
+        try:
+            learner.learn(sample, Candidate(1, rank), options.seed)  # imports what it needs
+            started = time.process_time()
+            learned = learner.learn(sample, Candidate(1, rank), options.seed)
+            taken = time.process_time() - started
+        except ValueError:
+            return None
+        seconds += times * taken * users.few.n_events / sample.n_events
+    started = time.process_time()
+    judge(learned, users.judging)
+    taken = time.process_time() - started
+    return seconds + (ASSESSMENT * taken if options.assess else 0.0)
+
+
+@dataclass(frozen=True)
+class Expecting:
+    """Progress whose tasks say how much of the expected time is left."""
+
+    bar: Progress
+    ends: float  # by time.process_time
+
+    def start(self, description: str, total: int) -> None:
+        left = self.ends - time.process_time()
+        note = f" (about {left:.0f} s left)" if left >= LEAST_LEFT else ""
+        self.bar.start(description + note, total)
+
+    def advance(self, steps: int) -> None:
+        self.bar.advance(steps)
 
 
 # Stage two: the model.
@@ -407,7 +519,9 @@ def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Cho
     one_state = learn_one_state(learner, selection, *chosen_on, seed, bar)
     comparison = None
     if one_state is not selection:
-        comparison = compare_with_one_state(one_state, selection, users.choosing, seed)
+        comparison = compare_with_one_state(
+            one_state, selection, users.choosing, seed, _passes(options, selection.learned)
+        )
         # Users' attributes and explicit requests are reasons for states that rewards alone are not.
         if wanted is None and users.attributes is None and comparison.takes_one:
             selection = _with_row(selection, one_state)
@@ -544,16 +658,61 @@ def _replayed(
     bar: Progress,
 ) -> dict[str, Any] | None:
     """Replay policies on the users for the verdict; None if too few of them can be played."""
+    seed = options.seed
     baselines = {ONE_STATE: result.choice.one_state.learned}
-    factorised = None if options.quick else factorise(users.few, options.seed)
+    factorised = None if options.quick else factorise(users.few, seed)
     if factorised is not None:
         baselines[FACTORISATION] = factorised
+    quick = options.quick  # there is one policy only, and no choice that needs other users
     judgement = judge_policies(
-        candidate, users.kept, users.judging, choosing=users.choosing, written=written,
-        baselines=baselines, policies=(QUICK_POLICY,) if options.quick else (), doubts=doubts,
-        seed=options.seed, progress=bar,
+        candidate, users.kept, users.judging, choosing=None if quick else users.choosing,
+        written=written, baselines=baselines, policies=(QUICK_POLICY,) if quick else (),
+        passes=_passes(options, candidate), seed=seed, progress=bar,
     )  # fmt: skip
-    return judgement.report() if judgement else None
+    if not judgement:
+        return None
+    further = _replay_further(users, result, judgement.judged, options, bar)
+    return replace(judgement, doubts=doubts, further=further).report()
+
+
+def _passes(options: FitOptions, learned: Learned) -> int | None:
+    """Return how often a replay plays each user; None: the fewer users, the more often.
+
+    A quick fit plays each user once if beliefs are particles, which take longer than all the rest.
+    """
+    return 1 if options.quick and isinstance(learned.model, ParticleModel) else None
+
+
+def _replay_further(
+    users: Users, result: Result, policy: str, options: FitOptions, bar: Progress
+) -> tuple[Replay, ...]:
+    """Replay the policy with users that the model was learned from, if few were held out.
+
+    They are played in two parts, each by a model that is learned without that part, in the form
+    that was chosen on other users. Models with attributes of users, rows or items are judged by
+    the held-out users alone.
+    """
+    attributes = (users.attributes, users.rows, users.items)
+    wanted = min(users.kept.n_users, MOST_HELD_OUT // 2 - users.judging.n_users)
+    if options.quick or wanted < 2 or any(part is not None for part in attributes):
+        return ()
+    selection, rest, replays = result.choice.selection, users.kept, []
+    for _ in range(2):
+        rest, part = rest.split(wanted // 2, options.seed)
+        others = users.everyone.mapped(Without(part.keys))
+        with suppress(ValueError):  # a cluster of these users is too small
+            learned = selection.learner.learn(others, selection.chosen, options.seed)
+            if result.widening is not None and result.disagreement is not None:
+                share = users.everyone.n_users / others.n_users
+                disagreement = result.disagreement.of_more_users(result.written, learned, share)
+                learned, _ = widened(selection.learner, learned, disagreement, others.summary)
+            learned = saved_and_loaded(learned, result.catalogue)
+            judgement = judge_policies(
+                learned, others, part, policies=(policy,), seed=options.seed, progress=bar
+            )
+            if judgement:
+                replays.append(judgement.replay)
+    return tuple(replays)
 
 
 def few_users(log: Engine, seed: int, *, quick: bool = False) -> Engine:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from latentbandits.learning.fitting import Fit
 from latentbandits.models.artefacts import files as artefacts
 from latentbandits.report.files import write_results
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from latentbandits.report.notebook import png
 
 REPORT_FILE = "report.json"
 FIGURE_FILE = "report.png"
@@ -22,18 +20,21 @@ LISTS_FILE = "lists.png"
 PAGE_FILE = "report.html"
 
 
-def save_fit(fit: Fit, path: str | os.PathLike[str]) -> None:
+def save_fit(
+    fit: Fit, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None
+) -> None:
     """Write the model, its catalogue, its report, results.json and the page, atomically.
 
     Args:
         fit: the result of `fit`.
         path: a folder that does not exist, or one with a saved model, which is replaced.
+        notes: further notes of the model.
     """
     with artefacts.replacing(path) as folder:
-        write_fit(fit, folder)
+        write_fit(fit, folder, notes)
 
 
-def write_fit(fit: Fit, folder: Path) -> None:
+def write_fit(fit: Fit, folder: Path, more: Mapping[str, Any] | None = None) -> None:
     """Write the files of a fit into a folder that no other process reads yet.
 
     A fit that was not assessed has no figures, no page and no recommended policy.
@@ -45,6 +46,7 @@ def write_fit(fit: Fit, folder: Path) -> None:
     notes["reward_range"] = [report["log"]["reward_least"], report["log"]["reward_most"]]
     if fit.click_model is not None:
         notes["click_model"] = fit.click_model.text
+    notes |= more or {}
     artefacts.write(fit.model, folder, fit.catalogue, notes)
     text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
@@ -56,11 +58,11 @@ def write_fit(fit: Fit, folder: Path) -> None:
 def _write_page(report: dict[str, Any], folder: Path) -> None:
     from latentbandits.learning.assess import figures, page
 
-    images = {FIGURE_FILE: _png(figures.draw(report))}
+    images = {FIGURE_FILE: png(figures.draw(report))}
     if report["judgement"]["curves"]:
-        images[VERDICT_FILE] = _png(figures.draw_verdict(report))
+        images[VERDICT_FILE] = png(figures.draw_verdict(report))
     if report.get("lists"):
-        images[LISTS_FILE] = _png(figures.draw_lists(report))
+        images[LISTS_FILE] = png(figures.draw_lists(report))
     for name, image in images.items():
         (folder / name).write_bytes(image)
     optional = (images.get(name) for name in (VERDICT_FILE, LISTS_FILE))
@@ -92,12 +94,6 @@ def results(fit: Fit) -> dict[str, Any]:
         "one_state": report["one_state"],
         **{name: judged[name] for name in _JUDGED},
     }
-
-
-def _png(figure: Figure) -> bytes:
-    image = io.BytesIO()
-    figure.savefig(image, dpi=110)
-    return image.getvalue()
 
 
 def load_report(path: str | os.PathLike[str]) -> dict[str, Any] | None:

@@ -68,11 +68,13 @@ class Divided:
     """The log, divided.
 
     Attributes:
-        training: decisions that a fit may see.
+        recent: decisions that are neither too old nor thinned by age.
+        training: those of them that a fit may see.
         judging: decisions of held-out sessions whose propensities can be weighted.
         counts: numbers for the record.
     """
 
+    recent: pl.DataFrame
     training: pl.DataFrame
     judging: pl.DataFrame
     counts: dict[str, int]
@@ -102,15 +104,17 @@ def divide(
         decisions = decisions.filter(pl.col("time") >= now - since)
     names = decisions["session"].to_list()
     judged = held_out(names, salt, share)
-    training = decisions.filter(pl.Series(~judged, dtype=pl.Boolean))
-    if half_life is not None and len(training):
+    kept = np.ones(len(decisions), np.bool_)
+    if half_life is not None and len(decisions):
         ages = (now - pl.col("time")).dt.total_milliseconds() / 1000
-        age = training.select(ages).to_series().to_numpy()
-        kept = young_enough(training["session"].to_list(), salt, age, half_life.total_seconds())
-        training = training.filter(pl.Series(kept, dtype=pl.Boolean))
+        age = decisions.select(ages).to_series().to_numpy()
+        kept = young_enough(names, salt, age, half_life.total_seconds())
+    recent = decisions.filter(pl.Series(kept, dtype=pl.Boolean))
+    training = decisions.filter(pl.Series(kept & ~judged, dtype=pl.Boolean))
     judging = numbered_sessions(decisions.filter(pl.Series(judged, dtype=pl.Boolean)))
     usable = weighable(first_visits(judging))
     return Divided(
+        recent,
         training,
         usable,
         {
@@ -125,20 +129,24 @@ def divide(
     )
 
 
-def generation() -> pl.Expr:
+def generation(decisions: pl.DataFrame) -> pl.Expr:
     """Number the sessions of one name from 1: rounds begin anew where a session ended.
 
+    The positions of a list are of one round.
+
     >>> log = pl.DataFrame({"session": ["ann"] * 4, "round": [1, 2, 1, 2]})
-    >>> log.select(generation()).to_series().to_list()
+    >>> log.select(generation(log)).to_series().to_list()
     [1, 1, 2, 2]
     """
     again = pl.col("round") <= pl.col("round").shift(1)
+    if "list_position" in decisions.columns:
+        again &= pl.col("list_position").fill_null(1) == 1
     return 1 + again.fill_null(False).cast(pl.Int64).cum_sum().over("session")
 
 
 def numbered_sessions(decisions: pl.DataFrame) -> pl.DataFrame:
     """Name each generation of a session: a session that ended and began anew is another one."""
-    number = generation().cast(pl.String)
+    number = generation(decisions).cast(pl.String)
     return decisions.with_columns(
         pl.concat_str(pl.col("session"), pl.lit("#"), number).alias("session")
     )
@@ -175,13 +183,17 @@ def weighable(decisions: pl.DataFrame) -> pl.DataFrame:
     return decisions.filter((fine & whole & first).all().over("session"))
 
 
-def sessions_with_rewards(decisions: pl.DataFrame, least: int) -> int:
-    """Return the number of sessions with at least `least` rewards.
+def sessions_with_rewards(
+    decisions: pl.DataFrame, least: int, after: datetime | None = None
+) -> int:
+    """Return the number of sessions, begun since a time, with at least `least` rewards.
 
     >>> log = pl.DataFrame({"session": ["ann", "ann", "bob"], "reward": [1.0, 0.0, 1.0]})
     >>> sessions_with_rewards(log, 2)
     1
     """
+    if after is not None:
+        decisions = decisions.filter(pl.col("time").min().over("session") >= after)
     counts = decisions.group_by("session").agg(pl.col("reward").count())
     return int((counts["reward"] >= least).sum())
 

@@ -197,8 +197,10 @@ def merged(kept: pl.DataFrame, new: pl.DataFrame, rewards: pl.DataFrame) -> pl.D
     both = both.with_columns(pl.col("user").fill_null(pl.col("session")))
     names = both.columns
     changed = rewards.rename({name: f"{name} now" for name in REWARD_COLUMNS})
+    is_changed = pl.col("reward_status now").is_not_null()  # to no reward, in parts of a list
     both = both.join(changed, on="decision_id", how="left").with_columns(
-        pl.coalesce(f"{name} now", name).alias(name) for name in REWARD_COLUMNS
+        pl.when(is_changed).then(f"{name} now").otherwise(name).alias(name)
+        for name in REWARD_COLUMNS
     )
     # ids begin with the order, which increases within a session
     return both.select(names).sort("decision_id")
@@ -209,12 +211,12 @@ def without(decisions: pl.DataFrame, forgotten: set[str]) -> pl.DataFrame:
     if not forgotten:
         return decisions
     gone = pl.col("decision_id").is_in(list(forgotten))
-    return decisions.filter(~gone.any().over("session", generation()))
+    return decisions.filter(~gone.any().over("session", generation(decisions)))
 
 
 def _one_of_each_session(decisions: pl.DataFrame) -> list[str]:
     """Return one decision id of every generation of every session: sessions are forgotten whole."""
-    sessions = decisions.group_by("session", generation().alias("generation")).agg(
+    sessions = decisions.group_by("session", generation(decisions).alias("generation")).agg(
         pl.col("decision_id").last()
     )
     ids: list[str] = sessions["decision_id"].to_list()

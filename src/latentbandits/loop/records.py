@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from latentbandits.replacing import replace_file
 
-Decision = Literal["activate", "keep", "nothing new", "pool", "roll back"]
+Decision = Literal["activate", "keep", "nothing new", "pool", "roll back", "try"]
 Outcome = Literal["planned", "done", "dry run", "overridden", "failed"]
 
 
@@ -24,7 +24,8 @@ class Run:
         number: counts the runs of a work folder, from 1.
         started: UTC, ISO 8601.
         decision, outcome: what was decided, and whether it was carried out. "pool": a start model
-            gets the rewards of all users into its prior. "overridden": another model was
+            gets the rewards of all users into its prior. "try": half of the new sessions begin
+            with the candidate. "overridden": another model was
             activated meanwhile, by hand. "planned": the run has not ended.
         why: one sentence.
         current, candidate: ids of the two models.

@@ -17,7 +17,13 @@ import polars as pl
 
 from latentbandits.client import Client
 from latentbandits.client_protocol import NoAnswerError, ServiceError
-from latentbandits.evaluation.intervals import TIGHTEST_AT, check_level, compare_groups
+from latentbandits.evaluation.intervals import (
+    TIGHTEST_AT,
+    Interval,
+    check_level,
+    compare_groups,
+    level_of_candidate,
+)
 from latentbandits.evaluation.reading import read_decisions
 from latentbandits.learning.fit_options import FitOptions
 from latentbandits.learning.fitting import Fit, fit
@@ -37,14 +43,24 @@ from latentbandits.policies.registry import Inputs, PolicySpec, build, parse
 from latentbandits.report.report import Progress
 from latentbandits.serving.engine.model_rows import notes, read_artefact, unpack
 from latentbandits.serving.http.messages import Swap
-from latentbandits.serving.records import ModelRow, SwapMode
+from latentbandits.serving.records import ModelRow, RequestedMode
+from latentbandits.serving.settings import MAIN as MAIN_GROUP
+from latentbandits.serving.settings import TRIAL
 
 PREFIX = "relearned-"
-MAIN_GROUP = "policy"
 
-LEAST_SESSIONS, GROWTH = 200, 1.5
-"""Sessions with 2 rewards or more from which a start model's first successor is learned, and the
-factor by which they must have grown for the next try: the phases of the policy `Phased`."""
+LEAST_SESSIONS = 100
+"""Sessions with 2 rewards or more from which a start model's first successor is learned. The next
+one waits for as many new sessions as the one before was learned from: phases that grow, as those of
+the policy `Phased`."""
+POOL_GROWTH = 1.1
+"""Factor by which the rewards must have grown before they are pooled again."""
+TRIAL_POLICY = "mmBayesUCB"
+"""The policy of a model on trial. The log of a start model does not say which one is best. This one
+learns most about the actions that the log has few rewards of, among those that lose little."""
+LEAST_TRIED, TRIAL_TIGHTEST_AT = 50, 500
+"""Sessions with each model before a trial is decided, and those of both near which its confidence
+sequence is tightest."""
 
 
 ASKED = (
@@ -228,6 +244,7 @@ class Relearner:
         runs = [self._settled(earlier, models.swaps) for earlier in runs]
         current = Model.of(ModelRow(active.id, active.name, active.files))
         versions = _versions(models.swaps, current.id, _pooled(runs))
+        trial = models.swaps[-1] if models.trial is not None else None
         logged = self._kept.update(self._source)
         run = self.records.finish(
             run,
@@ -252,16 +269,12 @@ class Relearner:
         )
         counts = divided.counts | {"read": logged.read, "forgotten": logged.forgotten}
         model_ids = {swap.model for swap in versions}
-        missing = 0
-        if start.NOTE in current.notes:
-            learnable = data.sessions_with_rewards(divided.training, 2)
-            missing = max(_sessions_for_next_try(runs, model_ids) - learnable, 0)
-            counts["tried_sessions" if missing == 0 else "waiting_sessions"] = learnable
         # The number alone is not unique: another work folder may use the same models folder.
         folder = settings.models / f"{PREFIX}{run.number:06d}-{run.request_id[-8:]}"
         run = self.records.finish(run, data=counts, candidate_path=str(folder))
-        if missing:
-            return self._pool(run, folder, current, divided.training, missing)
+        if start.NOTE in current.notes or _took_over(runs, model_ids):
+            learned = {swap.model for swap in models.swaps if swap.mode == "trial"}
+            return self._by_trial(run, runs, trial, current, model_ids, learned, divided, progress)
         candidate, result = self._fit(folder, current, divided.training, progress)
         playing = _policy_of(logged.decisions, model_ids)
         earlier = _judged_against(runs, model_ids, candidate.id)
@@ -279,9 +292,18 @@ class Relearner:
         return self._activate(run, path=folder.name)
 
     def _fit(
-        self, folder: Path, current: Model, training: pl.DataFrame, progress: Progress | None
+        self,
+        folder: Path,
+        current: Model,
+        training: pl.DataFrame,
+        progress: Progress | None,
+        policy: str | None = None,
     ) -> tuple[Model, Fit]:
+        """Learn a candidate and save it; None: the fit judges which policy is best."""
+        notes = None if policy is None else {"recommended_policy": policy}
         settings = replace(self.settings, earlier=(current.model, current.catalogue))
+        if policy is not None:
+            settings = replace(settings, fit_options=settings.fit_options | {"assess": False})
         path = self._training
         columns = ["decision_id", "session", "action", "reward", "time"]
         older = list(settings.with_logs)
@@ -300,28 +322,122 @@ class Relearner:
             self._remove_training()  # the copy of the log is not kept after the run
         if current.brings_features:
             result = keep_names(result, current.model)
-        save_fit(result, folder)
+        save_fit(result, folder, notes)
         return Model.of(read_artefact(folder)), result
 
-    def _pool(
-        self, run: Run, folder: Path, current: Model, training: pl.DataFrame, missing: int
+    def _by_trial(
+        self,
+        run: Run,
+        runs: list[Run],
+        trial: Swap | None,
+        current: Model,
+        model_ids: set[str],
+        learned: set[str],
+        divided: data.Divided,
+        progress: Progress | None,
     ) -> Run:
-        """Activate the start model with the rewards of all users in its prior.
+        """Move from a start model to learned ones: pool rewards, try a learned model live, decide.
+
+        The log of a start model cannot judge others, as it soon holds a few actions only. So half
+        of the new sessions get the candidate, which takes over once they earn more. Rewards of
+        `learned` models are not pooled: they choose an action for the users who like it.
+        """
+        last = next((r for r in reversed(runs) if _has_tried(r)), None)
+        if trial is not None and (last is None or last.candidate != trial.model):
+            why = f"{trial.model} is on trial, which this loop has not begun: an activation ends it"
+            return self.records.finish(run, outcome="done", why=why)
+        wanted, since = LEAST_SESSIONS, None
+        if last is not None:
+            wanted, since = last.data["tried_sessions"], datetime.fromisoformat(last.started)
+        missing = max(wanted - data.sessions_with_rewards(divided.training, 2, since), 0)
+        waits = "the next run learns another model"
+        if missing:
+            waits = f"a learned model waits for {missing} more sessions with 2 or more rewards"
+        ended = "no learned model is on trial"
+        if trial is not None:
+            tries = sum(r.current in model_ids and _has_tried(r) for r in runs)
+            gain = self._gain(trial, divided.recent, max(tries, 1))
+            if gain is None:
+                why = f"the trial waits for {LEAST_TRIED} sessions with each model"
+                return self.records.finish(run, outcome="done", why=why)
+            run = self.records.finish(run, groups=run.groups | {TRIAL: gain._asdict()})
+            ended = f"the candidate gains {gain.low:.4g} to {gain.high:.4g} per session"
+            if gain.low > self.settings.margin:
+                why = f"the sessions on trial earn more: {ended}"
+                run = self.records.finish(run, decision="activate", candidate=trial.model, why=why)
+                return self._activate(run, model=trial.model)
+            if gain.high >= self.settings.margin and missing:
+                why = f"the trial goes on: {ended}; the next candidate waits for {missing} sessions"
+                return self.records.finish(run, outcome="done", why=why)
+        if start.NOTE in current.notes and (missing or trial is not None):
+            shared = divided.recent.filter(~pl.col("model").is_in(list(learned)))
+            rewards = _rewards(current, shared, self.settings.unrewarded)
+            if trial is None and len(rewards) < POOL_GROWTH * _pooled_rewards(runs, current.id):
+                why = f"the log has too few new rewards to pool; {waits}"
+                return self.records.finish(run, decision="nothing new", outcome="done", why=why)
+            return self._pool(run, current, rewards, f"{ended}; {waits}")
+        if missing == 0:
+            return self._try(run, current, divided.training, progress)
+        run = self.records.finish(run, why=f"{ended}; {waits}")
+        if trial is None:
+            return self.records.finish(run, outcome="done")
+        return self._activate(run, model=current.id, mode="pinned")
+
+    def _gain(self, trial: Swap, decisions: pl.DataFrame, number: int) -> Interval | None:
+        """Return the gain per session of the model on trial, the `number`-th against the current
+        one; None: there are too few sessions.
+        """
+        begun = datetime.fromtimestamp(trial.time, UTC)
+        horizon = data.typical_rounds(decisions, begun)
+        means = data.live_groups(decisions, begun, horizon, self.settings.unrewarded)
+        both = {name: means.get(name) for name in (TRIAL, MAIN_GROUP)}
+        if any(one is None or one.n_sessions < LEAST_TRIED for one in both.values()):
+            return None
+        level = level_of_candidate(self.settings.level, number)
+        gain = compare_groups(both, TRIAL, level, TRIAL_TIGHTEST_AT)[MAIN_GROUP]
+        return Interval(*(horizon * part for part in gain))
+
+    def _try(
+        self, run: Run, current: Model, training: pl.DataFrame, progress: Progress | None
+    ) -> Run:
+        """Learn a candidate, and have half of the new sessions begin with it."""
+        counts = run.data | {"tried_sessions": data.sessions_with_rewards(training, 2)}
+        folder = Path(run.candidate_path)
+        try:
+            policy = self.settings.policy or TRIAL_POLICY
+            candidate, result = self._fit(folder, current, training, progress, policy)
+        except ValueError:
+            self.records.finish(run, data=counts)  # the next try waits for more sessions
+            raise
+        run = self.records.finish(
+            run,
+            data=counts,
+            candidate=candidate.id,
+            warnings=[str(w) for w in result.report.get("warnings", [])],
+            decision="try",
+            why="half of the new sessions begin with a learned model, until it is known whether "
+            "they earn more",
+        )
+        return self._activate(run, path=folder.name, mode="trial")
+
+    def _pool(self, run: Run, current: Model, rewards: pl.DataFrame, waits: str) -> Run:
+        """Activate the start model with the rewards of all users in its prior; that ends a trial.
 
         Open sessions keep the model that they began with, so that none of their rewards counts
         twice. A new session plays Thompson sampling on the pooled rewards.
         """
-        waits = f"a learned model waits for {missing} more sessions with 2 or more rewards"
-        pooled = _pooled_model(current, training, self.settings.unrewarded)
+        folder = Path(run.candidate_path)
         with artefacts.replacing(folder) as files:
-            artefacts.write(pooled, files, current.catalogue, current.notes)
-        candidate = read_artefact(folder).id
-        if candidate == current.id:
-            shutil.rmtree(folder)
-            why = f"the log has no new rewards; {waits}"
-            return self.records.finish(run, decision="nothing new", outcome="done", why=why)
-        why = f"the rewards of all users were pooled; {waits}"
-        run = self.records.finish(run, decision="pool", candidate=candidate, why=why)
+            artefacts.write(
+                _pooled_model(current, rewards), files, current.catalogue, current.notes
+            )
+        run = self.records.finish(
+            run,
+            data=run.data | {"pooled_rewards": len(rewards)},
+            decision="pool",
+            candidate=read_artefact(folder).id,
+            why=f"the rewards of all users were pooled; {waits}",
+        )
         return self._activate(run, path=folder.name, mode="pinned")
 
     def _judge(
@@ -371,7 +487,7 @@ class Relearner:
         run: Run,
         path: str | None = None,
         model: str | None = None,
-        mode: SwapMode = "migrated",
+        mode: RequestedMode = "migrated",
     ) -> Run:
         """Activate the candidate, unless the model it was compared with is no longer active.
 
@@ -410,6 +526,7 @@ class Relearner:
             return run  # somebody has activated it again since, and knows better
         horizon = data.typical_rounds(logged.decisions, activated)
         means = data.live_groups(logged.decisions, activated, horizon, self.settings.unrewarded)
+        means.pop(TRIAL, None)  # it has another model
         tightest_at = _of_earlier_looks(runs, last, self.settings.tightest_at)
         comparisons = {
             name: interval
@@ -449,7 +566,7 @@ class Relearner:
         if run.outcome != "planned":
             return run
         why = "the process ended during this run; the service was not touched"
-        if run.decision in ("activate", "pool", "roll back"):
+        if run.decision in ("activate", "pool", "roll back", "try"):
             since = (swap for swap in swaps if swap.time > run.active_since)
             done = next((swap for swap in since if swap.model == run.candidate), None)
             if done is not None:
@@ -469,17 +586,19 @@ class Relearner:
 
 
 def _versions(swaps: Sequence[Swap], active: str, pooled: Collection[str]) -> Sequence[Swap]:
-    """Return the activation of the active model; if its catalogue was changed since, or rewards
-    were pooled into it, of all its versions, the first one first.
+    """Return the activation of the active model; if its catalogue was changed since, rewards were
+    pooled into it, or a trial ended with it, of all its versions, the first one first.
     """
-    last = max(i for i, swap in enumerate(swaps) if swap.model == active)
+    whole = [swap for swap in swaps if swap.mode != "trial"]
+    last = max(i for i, swap in enumerate(whole) if swap.model == active)
     first = last
     while first > 0 and (
-        swaps[first].mode == "extended"
-        or (swaps[first].mode == "pinned" and swaps[first].model in pooled)
+        whole[first].mode == "extended"
+        or (whole[first].mode == "pinned" and whole[first].model in pooled)
+        or whole[first].model == whole[first - 1].model
     ):
         first -= 1
-    return swaps[first : last + 1]
+    return whole[first : last + 1]
 
 
 def _utc(seconds: float) -> str:
@@ -497,23 +616,44 @@ def _pooled(runs: list[Run]) -> set[str]:
     return {run.candidate for run in runs if run.decision == "pool"}
 
 
-def _sessions_for_next_try(runs: list[Run], versions: Collection[str]) -> int:
-    """Return the sessions that the next successor of a start model is learned from, at least."""
-    tried = [run.data.get("tried_sessions", 0) for run in runs if run.current in versions]
-    return max(LEAST_SESSIONS, math.ceil(GROWTH * max(tried, default=0)))
+def _has_tried(run: Run) -> bool:
+    """Return whether a run put a learned model on trial, or could not learn one."""
+    carried_out = run.decision != "try" or run.outcome == "done"
+    return "tried_sessions" in run.data and carried_out and run.outcome != "dry run"
 
 
-def _pooled_model(current: Model, training: pl.DataFrame, unrewarded: float | None) -> Any:
-    """Return the start model of the note, conditioned on the rewards of all users."""
-    prior = start.start_model(n_actions=len(current.ids), **current.notes[start.NOTE])
+def _took_over(runs: list[Run], versions: Collection[str]) -> bool:
+    """Return whether the current model took over after a trial."""
+    return any(
+        run.decision == "activate" and run.candidate in versions and TRIAL in run.groups
+        for run in runs
+    )
+
+
+def _rewards(current: Model, decisions: pl.DataFrame, unrewarded: float | None) -> pl.DataFrame:
+    """Return the rewarded decisions of the actions that the current model has."""
     if unrewarded is not None:
-        training = training.with_columns(pl.col("reward").fill_null(unrewarded))
-    rewarded = training.filter(
+        decisions = decisions.with_columns(pl.col("reward").fill_null(unrewarded))
+    return decisions.filter(
         pl.col("reward").is_not_null() & pl.col("action").is_in(list(current.ids))
     )
+
+
+def _pooled_rewards(runs: list[Run], model: str) -> int:
+    """Return how many rewards were pooled into this model, 1 at least: there must be some to pool.
+
+    Records of earlier versions do not say it.
+    """
+    counts = [r.data.get("pooled_rewards", 0) for r in runs if r.candidate == model]
+    return max(counts, default=0) or 1
+
+
+def _pooled_model(current: Model, rewards: pl.DataFrame) -> Any:
+    """Return the start model of the note, conditioned on the rewards of all users."""
+    prior = start.start_model(n_actions=len(current.ids), **current.notes[start.NOTE])
     places = {name: place for place, name in enumerate(current.ids)}
-    actions = np.array([places[name] for name in rewarded["action"]], np.int64)
-    return start.pooled_posterior(prior, actions, rewarded["reward"].to_numpy())
+    actions = np.array([places[name] for name in rewards["action"]], np.int64)
+    return start.pooled_posterior(prior, actions, rewards["reward"].to_numpy())
 
 
 def _judged_against(runs: list[Run], versions: Collection[str], candidate: str) -> list[Run]:

@@ -6,9 +6,9 @@ model's class holds its conjugate mathematics (likelihood, predictive density, p
 and no policy is written again for it.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from latentbandits.lazy import lazy_exports, public_names
+from latentbandits.lazy import lazy_exports
 from latentbandits.models.arms.gaussian import GaussianArms as GaussianArms
 from latentbandits.models.linear.gaussian import LinearGaussian as LinearGaussian
 from latentbandits.models.protocol import Context as Context
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from latentbandits.models.families import *  # noqa: F403
     from latentbandits.models.registry import register as register
 
-_FAMILIES = "latentbandits.models.families"
 _MODULES = {
     "ArtefactError": "latentbandits.models.artefacts",
     "Catalogue": "latentbandits.models.artefacts",
@@ -33,15 +32,6 @@ _MODULES = {
     "save": "latentbandits.models.artefacts",
     "register": "latentbandits.models.registry",
 }
-_lazy = lazy_exports(__name__, _MODULES, _FAMILIES)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "__all__":
-        return sorted({"Context", "KnownModel", "Model", *_MODULES, *public_names(_FAMILIES)})
-    return _lazy(name)
-
-
-def __dir__() -> list[str]:
-    """Return every public name, also those that load when they are first used."""
-    return sorted({*globals(), *__getattr__("__all__")})
+__getattr__, __dir__ = lazy_exports(
+    __name__, _MODULES, "latentbandits.models.families", eager=("Context", "KnownModel", "Model")
+)

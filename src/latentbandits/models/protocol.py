@@ -14,6 +14,7 @@ from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, Context, FloatArray, IntArray
 from latentbandits.models.numerics.laws import REALS, Component, Normal, Support
+from latentbandits.models.shown import ShownModel
 
 if TYPE_CHECKING:
     from latentbandits.models.arms.learnable import Learnable
@@ -291,7 +292,7 @@ def is_order_free(model: KnownModel) -> bool:
 # Properties that most models share.
 
 
-class StationaryModel:
+class StationaryModel(ShownModel):
     """Base class of models whose latent state does not move.
 
     A subclass sets `state_prior`, P1(s) of shape `(n_states,)` or `(n_sessions, n_states)`.

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from latentbandits.lazy import lazy_exports
-from latentbandits.policies.agent import Agent
+from latentbandits.policies.agent import Agent, load_agent
 from latentbandits.policies.classic import EXP4, UCB1, LinUCB, Popularity, Uniform
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.latent.bayes_ucb import mBayesUCB, mmBayesUCB, mmGreedy
@@ -40,6 +40,7 @@ __all__ = [
     "SlidingWindow",
     "Uniform",
     "decide_list",
+    "load_agent",
     "mBayesUCB",
     "mIDS",
     "mKG",
@@ -60,4 +61,4 @@ SHARED = dict.fromkeys(
 )
 """Policies that learn across users, and their module: it is imported when one is first used."""
 
-__getattr__ = lazy_exports(__name__, SHARED)
+__getattr__, __dir__ = lazy_exports(__name__, SHARED)

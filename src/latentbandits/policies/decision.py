@@ -225,6 +225,30 @@ def _tie_breakers(mask: BoolArray, rng: np.random.Generator) -> FloatArray:
     return rng.random(mask.shape)
 
 
+def pick_best_of_draws(
+    rewards: FloatArray, eligible: BoolArray | None, rng: np.random.Generator
+) -> IntArray:
+    """Return the best eligible action of each draw, of rewards `(n, draws, n_actions)`."""
+    n, draws, n_actions = rewards.shape
+    mask = None if eligible is None else np.repeat(eligible, draws, axis=0)
+    return pick_best(rewards.reshape(n * draws, n_actions), mask, rng).reshape(n, draws)
+
+
+def count_first(
+    rewards: FloatArray,
+    state: IntArray,
+    eligible: BoolArray | None,
+    policy: str,
+    rng: np.random.Generator,
+) -> Decision:
+    """Play the best action of the first draw of each session; its propensity is the share of all
+    draws, this one included, that have the same best action: it is never zero.
+    """
+    action = pick_best_of_draws(rewards, eligible, rng)
+    chance = (action == action[:, :1]).sum(axis=1) / action.shape[1]
+    return Decision(action[:, 0], state[:, 0], chance, "counted", policy, eligible)
+
+
 def pick_best(scores: FloatArray, eligible: BoolArray | None, rng: np.random.Generator) -> IntArray:
     """Return the eligible action of the largest score, ties at random: `(n_sessions,)`."""
     scores = restrict(scores, eligible)

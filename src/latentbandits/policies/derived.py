@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.protocol import KnownModel, Model, support_of
-from latentbandits.policies.classic import EXP4, UCB1
+from latentbandits.policies.classic import EXP4, UCB1, Uniform
 from latentbandits.policies.latent.thompson import TS
 from latentbandits.policies.latent.ucb import mmUCB
 from latentbandits.policies.registry import Inputs, build
@@ -59,6 +60,15 @@ def build_ts(
         (spread or noise) if prior_spread is None else prior_spread,
         propensity_draws,
     )
+
+
+def build_uniform(model: KnownModel | None = None, n_actions: int | None = None) -> Uniform:
+    """Build Uniform on the actions of the model; without a model, on so many actions."""
+    if model is not None:
+        return Uniform(model)
+    if n_actions is None:
+        raise ValueError("uniform needs a model or the number of actions, n_actions=...")
+    return Uniform(GaussianArms(np.zeros((1, n_actions)), noise=1.0))  # it only counts the actions
 
 
 def build_exp4(

@@ -11,7 +11,8 @@ the probability of a list is the product of the propensities of its positions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,13 @@ from numpy.typing import ArrayLike
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
 from latentbandits.models.clicks import AnyClickModel, ClickModel, as_click_model
 from latentbandits.models.numerics.arrays import map_leaves
-from latentbandits.policies.decision import Decision, PropensityKind, check_eligible
+from latentbandits.policies.decision import (
+    Decision,
+    PropensityKind,
+    check_eligible,
+    count_first,
+    restrict,
+)
 from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt, hidden_looks
 
 
@@ -155,7 +162,24 @@ def decide_list(
     positive_count("length", length)
     check_click_model(policy, clicks)
     clicks.check_length(length)
-    first = policy.decide(belief, context, rng, eligible=eligible, propensity=propensity)
+
+    def decide(belief: Any, eligible: ArrayLike | None) -> Decision:
+        return policy.decide(belief, context, rng, eligible=eligible, propensity=propensity)
+
+    return unroll(policy, belief, context, decide, length, clicks, eligible)
+
+
+def unroll(
+    policy: AnyPolicy,
+    belief: Any,
+    context: Any,
+    decide: Callable[[Any, ArrayLike | None], Decision],
+    length: int,
+    clicks: ClickModel,
+    eligible: ArrayLike | None = None,
+) -> ListDecision:
+    """Return the list that `decide`, called with a belief and a mask, chooses from the top."""
+    first = decide(belief, eligible)
     positions = [first]
     if length > 1:
         allowed = _allowed(policy, context, eligible, len(first.action), length)
@@ -166,10 +190,65 @@ def decide_list(
             belief = policy.update_position(belief, context, above, no_click, last=False)
         allowed = allowed.copy()
         allowed[np.arange(len(allowed)), above.action] = False
-        positions.append(
-            policy.decide(belief, context, rng, eligible=allowed, propensity=propensity)
-        )
+        positions.append(decide(belief, allowed))
     return ListDecision(tuple(positions))
+
+
+class CountedDraws:
+    """Decides the positions of a list, and counts their propensities in one set of posterior draws.
+
+    The first position is decided as `decide_counting` does, each further one by a draw from the
+    belief after the positions above. That belief is the first one with the mean rewards theta of
+    every draw weighted by the probability of no click above, prod_above (1 - theta(a)), where the
+    click model is unrolled. So the weighted share of the first draws that have the played action
+    as their best one estimates its propensity.
+
+    Args:
+        policy: one that plays the best action of a posterior draw (`draw_rewards`); posteriors of
+            its model must be exact if the click model is unrolled.
+        context: as in `policy.decide`.
+        rng: the source of all randomness.
+        drawn: what `draw_rewards` drew: the draw that decides the first position, and others.
+        clicks: the click model.
+    """
+
+    def __init__(
+        self,
+        policy: AnyPolicy,
+        context: Any,
+        rng: np.random.Generator,
+        drawn: tuple[FloatArray, IntArray],
+        clicks: ClickModel,
+    ) -> None:
+        self._policy = policy
+        self._context = context
+        self._rng = rng
+        self._rewards, self._state = drawn
+        self._weights: FloatArray | None = None
+        self._clicks = clicks
+
+    def decide(self, belief: Any, eligible: BoolArray | None) -> Decision:
+        """Decide the next position."""
+        policy, rng = self._policy, self._rng
+        if self._weights is None:
+            one = count_first(self._rewards, self._state, eligible, policy.name, rng)
+            self._rewards = self._rewards[:, 1:]
+            self._weights = np.ones(self._rewards.shape[:2])
+        else:
+            one = policy.decide(belief, self._context, rng, eligible=eligible, propensity=False)
+            one = replace(one, propensity=self._chance(one), propensity_kind="counted")
+        if self._clicks.unrolled:
+            self._weights *= 1 - self._rewards[np.arange(len(one.action)), :, one.action]
+        return one
+
+    def _chance(self, one: Decision) -> FloatArray:
+        """Return the propensity of a position; the decision itself counts as a draw."""
+        assert self._weights is not None
+        mask = None if one.eligible is None else one.eligible[:, None, :]
+        same = restrict(self._rewards, mask).argmax(axis=-1) == one.action[:, None]
+        hits = (self._weights * same).sum(axis=1) / self._weights.mean(axis=1)
+        chance: FloatArray = (hits + 1) / (same.shape[1] + 1)
+        return chance
 
 
 def update_list(

@@ -210,6 +210,15 @@ class Policy(ABC, Generic[BeliefT]):
         """Decide with propensities from `draws` counted draws, where they are quicker to have."""
         return self.decide(belief, context, rng, eligible=eligible)
 
+    def draw_rewards(
+        self, belief: BeliefT, context: Any, draws: int, rng: np.random.Generator
+    ) -> tuple[FloatArray, IntArray] | None:
+        """Draw mean rewards `(n, draws, n_actions)` from the posterior, and states `(n, draws)`.
+
+        None: `decide` does not play the best action of such a draw. `context` is taken as checked.
+        """
+        return None
+
     def sample_actions(
         self,
         belief: BeliefT,
@@ -263,6 +272,7 @@ _OPTIONAL = (
     "mean_rewards",
     "action_probabilities",
     "decide_counting",
+    "draw_rewards",
     "sample_actions",
     "count_probabilities",
 )

@@ -393,7 +393,7 @@ for _entry in (
           summary="any policy, with a share of uniformly random actions for evaluation"),
     Entry("popularity", "latentbandits.policies.classic:Popularity", source="baseline",
           summary="the best action for users on average, the same for every user"),
-    Entry("uniform", "latentbandits.policies.classic:Uniform", source="baseline",
+    Entry("uniform", f"{_DERIVED}:build_uniform", source="baseline",
           summary="every eligible action equally often"),
     Entry("Phased", "latentbandits.learning.population_mixture:build_phased", "population",
           "after Zhou & Brunskill 2016",

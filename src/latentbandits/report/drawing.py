@@ -1,4 +1,4 @@
-"""The look of every figure: text that is readable at 830 pixels, lines labelled where they end."""
+"""The look of every figure: text that is readable on its page, lines labelled where they end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from latentbandits.report.report import Estimate
 
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 WIDTH = 9.0
 """Inches. A page shows a figure 830 pixels wide: 9 points are then 11.5 pixels high."""
 
+NARROW = 5.6
+"""Inches of a figure that phones show too, 358 pixels wide: 9 points are then 8 pixels high.
+
+Its panels stand one below the other.
+"""
+
 SMALL = 9.0
 """Points of the smallest text."""
 
@@ -25,6 +32,10 @@ MOST_LABELLED = 5
 BLUE, ORANGE, GREEN, PINK, BROWN = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07d2b"
 SKY, GREY, DARK = "#56b4e9", "#8c8c8c", "#4d4d4d"
 
+MOST_NUMBERED = 12
+"""Columns of a grid whose cells have room for their numbers."""
+
+_SHORT_NAME = 12  # letters of a column's name that fit without being turned
 _LABEL_GAP = 0.16  # between two labels, in inches
 
 
@@ -41,11 +52,11 @@ def estimates(rows: Iterable[Mapping[str, Any]], metric: str) -> dict[str, dict[
     return by_setting
 
 
-def new_figure(height: float, title: str = "") -> Figure:
-    """Return an empty figure of the width of a page, `height` inches high."""
+def new_figure(height: float, title: str = "", width: float = WIDTH) -> Figure:
+    """Return an empty figure, `height` inches high and as wide as a page."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     if title:
         figure.suptitle(title, fontsize=11)
     return figure
@@ -137,30 +148,33 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
 def draw_dots(
     title: str, label: str, bands: Sequence[Mapping[str, Mapping[str, Estimate]]]
 ) -> Figure:
-    """Draw a dot with its error for each policy, in bands of panels that are stacked.
+    """Draw a dot with its error for each policy and problem, in panels that are stacked.
 
     Args:
         title: of the figure.
         label: of the horizontal axes.
-        bands: each has panels by title; they stand side by side and share their policies, the
-            smallest first.
+        bands: each is a panel and has problems by name, which share their policies; policies are
+            sorted, the smallest first, and each problem has a colour.
     """
-    ranked = [_ranked(panels) for panels in bands]
+    ranked = [_ranked(problems) for problems in bands]
     heights = [0.22 * len(order) + 0.75 for order in ranked]
-    figure = new_figure(sum(heights) + 0.5, title)
-    columns = max(len(panels) for panels in bands)
-    grid = figure.add_gridspec(len(bands), columns, height_ratios=heights)
-    for row, (panels, order) in enumerate(zip(bands, ranked, strict=True)):
-        for column, (name, by_policy) in enumerate(panels.items()):
-            axes = figure.add_subplot(grid[row, column])
+    figure = new_figure(sum(heights) + 0.5, title, NARROW)
+    grid = figure.add_gridspec(len(bands), 1, height_ratios=heights)
+    for row, (problems, order) in enumerate(zip(bands, ranked, strict=True)):
+        axes = figure.add_subplot(grid[row, 0])
+        for column, (name, by_policy) in enumerate(problems.items()):
+            colour = (BLUE, ORANGE, GREEN)[column]
             places = [place for place, policy in enumerate(order) if policy in by_policy]
             shown = [by_policy[order[place]] for place in places]
             axes.errorbar([one.mean for one in shown], places, xerr=[one.stderr for one in shown],
-                          fmt="o", color=BLUE, ms=5, lw=1.6)  # fmt: skip
-            plain(axes, x=label, title=name)
-            axes.set_yticks(range(len(order)), order if column == 0 else [""] * len(order))
-            axes.set_ylim(len(order) - 0.5, -0.5)
-            axes.set_xlim(left=0)
+                          fmt="o", color=colour, ms=5, lw=1.6)  # fmt: skip
+            axes.annotate(name, ((column + 0.5) / len(problems), 1), xycoords="axes fraction",
+                          xytext=(0, 4), textcoords="offset points", ha="center", color=colour,
+                          fontsize=SMALL, weight="bold")  # fmt: skip
+        plain(axes, x=label)
+        axes.set_yticks(range(len(order)), order)
+        axes.set_ylim(len(order) - 0.5, -0.5)
+        axes.set_xlim(left=0)
     return figure
 
 
@@ -172,3 +186,28 @@ def _ranked(panels: Mapping[str, Mapping[str, Estimate]]) -> list[str]:
         for policy, one in by_policy.items():
             scores.setdefault(policy, []).append(one.mean / middle)
     return sorted(scores, key=lambda policy: float(np.mean(scores[policy])))
+
+
+def draw_grid(
+    values: NDArray[np.float64], rows: Sequence[str], columns: Sequence[str], title: str
+) -> Figure:
+    """Draw a table of numbers as coloured cells, with the numbers in them where they fit."""
+    figure = new_figure(1.6 + 0.35 * len(rows), title)
+    axes = figure.subplots()
+    cells = axes.imshow(values, aspect="auto", cmap="viridis")
+    axes.set_yticks(range(len(rows)), rows, fontsize=SMALL, parse_math=False)  # a name may have "$"
+    long = len(columns) > MOST_NUMBERED or any(len(name) > _SHORT_NAME for name in columns)
+    axes.set_xticks(
+        range(len(columns)), columns, fontsize=SMALL, parse_math=False,
+        rotation=40 if long else 0, ha="right" if long else "center",
+    )  # fmt: skip
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    if len(columns) > MOST_NUMBERED:
+        figure.colorbar(cells, ax=axes)
+        return figure
+    middle = (float(values.min()) + float(values.max())) / 2
+    for (row, column), value in np.ndenumerate(values):
+        colour = "black" if value > middle else "white"
+        axes.text(column, row, f"{value:.3g}", ha="center", va="center", color=colour, size=SMALL)
+    return figure

@@ -18,12 +18,16 @@ def write(report: Report, folder: Path) -> None:
     for name, figure in report.figures.items():
         figure.savefig(folder / f"{name}.png", dpi=160)
         figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    write_results(results_of(report), folder)
+
+
+def results_of(report: Report) -> dict[str, Any]:
+    """Return what results.json holds of a report."""
     fields: dict[str, Any] = {} if report.experiment is None else {"experiment": report.experiment}
     claims = [claim._asdict() for claim in report.claims]
     own = {"policies": report.policies, "claims": claims}
     fields |= own if report.results is None else report.results
-    results = envelope(report.command, report.settings, report.seconds, report.warnings)
-    write_results(results | fields, folder)
+    return envelope(report.command, report.settings, report.seconds, report.warnings) | fields
 
 
 def envelope(

@@ -81,11 +81,12 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows for a terminal."""
+    """Rows for a terminal; of `one_line`, cells are cut where the terminal is too narrow."""
 
     title: str
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
+    one_line: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +105,29 @@ class Report:
     frames: Mapping[str, polars.DataFrame] = field(default_factory=dict)
     results: Mapping[str, Any] | None = None  # in results.json in place of policies and claims
     summary: str | None = None  # of the last line; None: how many claims hold, and the seconds
+
+
+def policy_table(title: str, rows: Iterable[dict[str, Any]]) -> Table:
+    """Return a table of regret, mean reward and worst-decile reward, with standard errors."""
+    names = ("regret", "reward", "worst_decile_reward", "first_rounds_reward", "last_rounds_reward")
+    rows = list(rows)
+    first, last = (rows[0][f"{name}_rounds"] if rows else "" for name in ("first", "last"))
+    columns = ("policy", "regret", "reward", "worst 10%", f"first {first}", f"last {last}")
+    body = [
+        (
+            str(row["policy"]),
+            *(_error(row[name], row[f"{name}_stderr"], name) for name in names),
+        )
+        for row in rows
+    ]
+    return Table(title, columns, body)
+
+
+def _error(mean: float, stderr: float, name: str) -> str:
+    if math.isnan(mean):
+        return "too few runs"
+    digits = 1 if name == "regret" else 3
+    return f"{mean:.{digits}f} ±{stderr:.{digits}f}" if math.isfinite(stderr) else f"{mean:.3f}"
 
 
 def all_positive(differences: Iterable[Estimate]) -> bool | None:

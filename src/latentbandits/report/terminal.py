@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
+from rich.text import Text
 
+from latentbandits.report.files import to_json
 from latentbandits.report.report import Claim, Report, Table
 
 _VERDICTS = {True: "yes", False: "NO", None: "undecided"}
 
 
-def show(report: Report, folder: Path | None = None) -> None:
-    """Show the tables of a report, its claims last."""
+def show(report: Report, folder: Path | None = None, *, stderr: bool = False) -> None:
+    """Show the tables of a report, its claims last, on standard output or standard error."""
     tables = [*report.tables]
     if report.claims:
         tables.append(claims_table(report.claims))
-    console = show_tables(tables)
+    console = open_console(stderr=stderr)
+    show_tables(tables, console)
     held = sum(claim.holds is True for claim in report.claims)
     undecided = sum(claim.holds is None for claim in report.claims)
     parts = [report.summary or f"{report.seconds:.0f} s"]
@@ -33,32 +36,28 @@ def show(report: Report, folder: Path | None = None) -> None:
     console.print("; ".join(parts))
 
 
-def show_tables(tables: Iterable[Table]) -> Console:
-    """Print tables on the terminal; with a fixed width if the output is not a terminal."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=130)
+def open_console(*, stderr: bool = False) -> Console:
+    """Return a console on standard output or standard error; 130 wide if it is no terminal."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=130)
+
+
+def show_tables(tables: Iterable[Table], console: Console) -> None:
+    """Print tables with their titles."""
     for table in tables:
         # On a separate line, because a table's title is wrapped to the table's width.
-        console.print(table.title, style="italic", highlight=False, markup=False)
+        say(console, table.title, style="italic")
         console.print(_rich(table))
-    return console
 
 
-def policy_table(title: str, rows: Iterable[dict[str, Any]]) -> Table:
-    """Return a table of regret, mean reward and worst-decile reward, with standard errors."""
-    names = ("regret", "reward", "worst_decile_reward", "first_rounds_reward", "last_rounds_reward")
-    rows = list(rows)
-    first, last = (rows[0][f"{name}_rounds"] if rows else "" for name in ("first", "last"))
-    columns = ("policy", "regret", "reward", "worst 10%", f"first {first}", f"last {last}")
-    body = [
-        (
-            str(row["policy"]),
-            *(_error(row[name], row[f"{name}_stderr"], name) for name in names),
-        )
-        for row in rows
-    ]
-    return Table(title, columns, body)
+def say(console: Console, sentence: str, style: str | None = None) -> None:
+    """Print a sentence as it is written: brackets in names are no markup."""
+    console.print(sentence, style=style, highlight=False, markup=False)
+
+
+def print_json(results: Mapping[str, Any]) -> None:
+    """Print results as one JSON document on standard output."""
+    sys.stdout.write(f"{to_json(results)}\n")
 
 
 def claims_table(claims: Iterable[Claim]) -> Table:
@@ -69,13 +68,6 @@ def claims_table(claims: Iterable[Claim]) -> Table:
     return Table("Claims", ("id", "claim", "predicts", "measured", "holds"), body)
 
 
-def _error(mean: float, stderr: float, name: str) -> str:
-    if math.isnan(mean):
-        return "too few runs"
-    digits = 1 if name == "regret" else 3
-    return f"{mean:.{digits}f} ±{stderr:.{digits}f}" if math.isfinite(stderr) else f"{mean:.3f}"
-
-
 def _rich(table: Table) -> RichTable:
     rich = RichTable(
         box=box.SIMPLE_HEAD,
@@ -84,5 +76,7 @@ def _rich(table: Table) -> RichTable:
     for i, column in enumerate(table.columns):
         rich.add_column(column, justify="left", no_wrap=i == 0)
     for row in table.rows:
-        rich.add_row(*row, style="bold red" if row[-1] == "NO" else None)
+        overflow: Literal["ellipsis", "fold"] = "ellipsis" if table.one_line else "fold"
+        cells = [Text(cell, no_wrap=table.one_line, overflow=overflow) for cell in row]
+        rich.add_row(*cells, style="bold red" if row[-1] == "NO" else None)
     return rich

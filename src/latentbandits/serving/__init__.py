@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Embedded", "embed"]
 
-__getattr__ = lazy_exports(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "Embedded": "latentbandits.serving.embedding",

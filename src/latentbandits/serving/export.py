@@ -12,7 +12,7 @@ import polars
 
 from latentbandits.serving.engine.model_rows import ActionNames
 from latentbandits.serving.errors import Refused, UnknownCursor
-from latentbandits.serving.log import Cursors, log_entry
+from latentbandits.serving.log import Cursors, log_entries
 from latentbandits.serving.records import LogEntry, LoggedEvent
 from latentbandits.serving.stores.protocol import LogReader
 
@@ -43,6 +43,8 @@ SCHEMA = polars.Schema(
         "cursor": polars.String(),
         "user_features": polars.String(),
         "user": polars.String(),  # the session, or whom the request named within a population
+        "list_id": polars.String(),  # the decision_id of the list's first position
+        "list_position": polars.Int64(),  # from 1
     }
 )
 _NESTED = ("eligible", "features", "state_probabilities")
@@ -117,11 +119,16 @@ class _Pages:
         while events := self._reader.read(self.position, _PAGE, _PAGE_BYTES, until):
             self.position = events[-1].position
             chosen = [event for event in events if _is_row(event, begin)]
-            self.rows += len(chosen)
-            self.again += sum(event.reward is not None for event in chosen)
+            entries = [
+                (event, entry)
+                for event in chosen
+                for entry in log_entries(event, self._names, self._cursors)
+            ]
+            self.rows += len(entries)
+            self.again += sum(event.reward is not None for event, _ in entries)
             progress(self.rows)
-            if chosen:
-                yield frame([log_entry(event, self._names, self._cursors) for event in chosen])
+            if entries:
+                yield frame([entry for _, entry in entries])
 
 
 def _is_row(event: LoggedEvent, begin: int) -> bool:
@@ -180,5 +187,7 @@ def frame(entries: list[LogEntry]) -> polars.DataFrame:
         features = row["user_features"]
         row["user_features"] = None if features is None else msgspec.json.encode(features).decode()
         row["user"] = row["session"] if row["user"] is None else row["user"]
+        for name in ("list_id", "list_position"):
+            row[name] = None if row[name] is msgspec.UNSET else row[name]
     table = polars.DataFrame({name: [row[name] for row in rows] for name in SCHEMA}, _NUMBERED)
     return table.cast(SCHEMA)

@@ -24,6 +24,9 @@ from latentbandits.serving.records import (
     decision_id,
     floats,
     parse_decision_id,
+    position_id,
+    positions,
+    rewards_by_position,
 )
 from latentbandits.serving.stores.protocol import SHARED, STORE_ID, LogReader, decode_shared
 
@@ -127,33 +130,45 @@ def forgotten(reader: LogReader, decisions: Sequence[str]) -> list[str]:
     return [text for text in decisions if orders.get(text) not in there]
 
 
-def event_fields(row: DecisionRow, reward: RewardRow | None, *, is_new: bool) -> dict[str, Any]:
-    """Return the fields of `Event` for a decision and the reward that counts.
+def event_fields(
+    row: DecisionRow, reward: RewardRow | None, *, is_new: bool
+) -> list[dict[str, Any]]:
+    """Return the fields of `Event` for each position of a decision, with the reward that counts.
 
-    `is_new`: the model lacks the decision's action.
+    `is_new`: the model lacks an action of the decision.
     """
-    return {
-        "decision_id": decision_id(row.order, row.token),
-        "round": row.round,
-        "time": row.time / 1000,
-        "model": row.model,
-        "group": row.group,
-        "policy": row.policy,
-        "action": row.action,
-        "index": row.index,
-        "propensity": row.propensity,
-        "propensity_kind": row.propensity_kind,
-        "state_probabilities": floats(row.probabilities),
-        "reward": None if reward is None else reward.value,
-        "reward_status": None if reward is None else reward.status,
-        "reward_kind": None if reward is None else reward.kind,
-        "reward_time": None if reward is None else reward.time / 1000,
-        "fallback": is_new or row.policy == FALLBACK,
-    }
+    list_id = decision_id(row.order, row.token)
+    values = rewards_by_position(row, reward)
+    events = []
+    for position, (one, value) in enumerate(zip(positions(row), values, strict=True), 1):
+        fields = {
+            "decision_id": position_id(list_id, position),
+            "round": row.round,
+            "time": row.time / 1000,
+            "model": row.model,
+            "group": row.group,
+            "policy": row.policy,
+            "action": one.action,
+            "index": one.index,
+            "propensity": one.propensity,
+            "propensity_kind": one.propensity_kind,
+            "state_probabilities": floats(row.probabilities),
+            "reward": value,
+            "reward_status": None if reward is None else reward.status,
+            "reward_kind": None if reward is None else reward.kind,
+            "reward_time": None if reward is None else reward.time / 1000,
+            "fallback": is_new or row.policy == FALLBACK,
+        }
+        if row.click_model is not None:
+            fields |= {"list_id": list_id, "list_position": position}
+        events.append(fields)
+    return events
 
 
-def log_entry(event: LoggedEvent, names: ActionNames, cursors: Cursors) -> LogEntry:
-    """Return a decision with its eligible actions by name and the features it was made from."""
+def log_entries(event: LoggedEvent, names: ActionNames, cursors: Cursors) -> list[LogEntry]:
+    """Return each position of a decision, with its eligible actions by name and the features it
+    was made from.
+    """
     row = event.decision
     features = None
     if row.features is not None:
@@ -167,28 +182,37 @@ def log_entry(event: LoggedEvent, names: ActionNames, cursors: Cursors) -> LogEn
         if named.exclude is not None:
             gone = set(named.exclude)
             eligible = [name for name in eligible if name not in gone]
-    return LogEntry(
-        **event_fields(row, event.current, is_new=names.lacks(row)),
-        session=event.session_name,
-        eligible=eligible,
-        features=features,
-        cursor=cursors.at(event.position),
-        user_features=decode_user(event.user_features),
-        user=named.user,
-    )
+    entries = []
+    for fields in event_fields(row, event.current, is_new=names.lacks(row)):
+        entry = LogEntry(
+            **fields,
+            session=event.session_name,
+            eligible=eligible,
+            features=features,
+            cursor=cursors.at(event.position),
+            user_features=decode_user(event.user_features),
+            user=named.user,
+        )
+        entries.append(entry)
+        eligible = [name for name in eligible if name != entry.action]
+    return entries
 
 
-def reward_entry(event: LoggedEvent, cursors: Cursors) -> RewardEntry:
-    """Return a reward event with the decision and the session that it belongs to."""
+def reward_entries(event: LoggedEvent, cursors: Cursors) -> list[RewardEntry]:
+    """Return a reward event, for each position of its decision, with the session it belongs to."""
     row, reward = event.decision, event.reward
     assert reward is not None
-    return RewardEntry(
-        decision_id=decision_id(row.order, row.token),
-        session=event.session_name,
-        value=reward.value,
-        kind=reward.kind,
-        status=reward.status,
-        time=reward.time / 1000,
-        who=reward.who,
-        cursor=cursors.at(event.position),
-    )
+    list_id = decision_id(row.order, row.token)
+    return [
+        RewardEntry(
+            decision_id=position_id(list_id, position),
+            session=event.session_name,
+            value=value,
+            kind=reward.kind,
+            status=reward.status,
+            time=reward.time / 1000,
+            who=reward.who,
+            cursor=cursors.at(event.position),
+        )
+        for position, value in enumerate(rewards_by_position(row, reward), 1)
+    ]

@@ -17,9 +17,11 @@ import msgspec
 from latentbandits.serving.errors import NotFound
 
 SwapMode = Literal["pinned", "migrated", "restarted"]
-ActivationMode = Literal["pinned", "migrated", "restarted", "extended"]
+RequestedMode = Literal["pinned", "migrated", "restarted", "trial"]
+ActivationMode = Literal["pinned", "migrated", "restarted", "extended", "trial"]
 """How an activation treats open sessions. "extended": the model is that of the activation before
-it with another catalogue, and takes over the sessions of that model alone."""
+it with another catalogue, and takes over the sessions of that model alone. "trial": the active
+model stays, and until the next activation half of the new sessions begin with this one."""
 RewardStatus = Literal["applied", "late"]
 RewardKind = Literal["reward", "correction", "default"]
 FALLBACK = "default"
@@ -28,7 +30,7 @@ VISITORS = "visitors/"
 """Notes with this prefix and a session's key hold the rows of its users; they go with it."""
 
 
-_DECISION_ID = re.compile("[0-9a-fA-F]{32}")
+_DECISION_ID = re.compile(r"([0-9a-fA-F]{16})([0-9a-fA-F]{16})(\.[0-9]{3})?")
 
 
 class SessionRow(msgspec.Struct, frozen=True, gc=False):
@@ -76,9 +78,18 @@ class DecisionRow(msgspec.Struct, frozen=True, gc=False):
     probabilities: bytes  # float64 state probabilities
     request_id: str | None = None
     fingerprint: bytes | None = None  # a hash of the request that had this request_id
-    list_id: int | None = None  # the order of the first decision of its list; None: no list
-    list_position: int | None = None  # from 0
-    click_model: str | None = None  # of its list
+    click_model: str | None = None  # of a list, whose first action is `action`; None: no list
+    below: bytes | None = None  # JSON of the `Shown` positions below the first one of a list
+
+
+class Shown(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The action at one position of a list; the propensity is given the actions above it."""
+
+    action: str
+    index: int
+    state: int
+    propensity: float | None
+    propensity_kind: str
 
 
 class RewardRow(msgspec.Struct, frozen=True, gc=False):
@@ -95,6 +106,7 @@ class RewardRow(msgspec.Struct, frozen=True, gc=False):
     event_id: str | None = None
     who: str = ""  # the name of the API key that reported it
     token: bytes | None = None  # digest of the reward token that it was reported with: used once
+    observed: bytes | None = None  # JSON of the rewards of a list by position; null: not observed
 
 
 class RewardedDecision(msgspec.Struct, frozen=True, gc=False):
@@ -164,7 +176,10 @@ class LoggedEvent(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One round of a session, as the log has it, with the reward that counts now."""
+    """One round of a session, as the log has it, with the reward that counts now.
+
+    Each position of a list is an event: `list_id` is the `decision_id` of the list.
+    """
 
     decision_id: str
     round: int
@@ -182,12 +197,15 @@ class Event(msgspec.Struct, frozen=True):
     reward_kind: RewardKind | None
     reward_time: float | None
     fallback: bool  # the request's default, or an action that the model lacks
+    list_id: str | msgspec.UnsetType = msgspec.UNSET  # of a position of a list
+    list_position: int | msgspec.UnsetType = msgspec.UNSET  # from 1
 
 
-class LogEntry(Event, frozen=True):
-    """One decision with all that evaluation and learning need.
+class LogEntry(Event, frozen=True, kw_only=True):
+    """One decision with all that evaluation and learning need; of a list, one of its positions.
 
-    `user` is the one whom the request named: the session is then a population.
+    `eligible` has none of the actions above a position, and `reward` is null where nothing was
+    observed there. `user` is the one whom the request named: the session is then a population.
     """
 
     session: str
@@ -199,11 +217,15 @@ class LogEntry(Event, frozen=True):
 
 
 class RewardEntry(msgspec.Struct, frozen=True):
-    """One reward event: a first reward, a correction, or a default."""
+    """One reward event: a first reward, a correction, or a default.
+
+    The event of a list has an entry for each of its positions; `value` is null where nothing was
+    observed.
+    """
 
     decision_id: str
     session: str
-    value: float
+    value: float | None
     kind: RewardKind
     status: RewardStatus
     time: float
@@ -221,6 +243,30 @@ def as_bytes(values: list[float]) -> bytes:
     return array("d", values).tobytes()
 
 
+_decode_shown = msgspec.json.Decoder(list[Shown]).decode
+decode_observed = msgspec.json.Decoder(list[float | None]).decode
+
+
+def positions(row: DecisionRow) -> list[DecisionRow]:
+    """Return the decision of each position of a list, from the top; of no list, the row itself."""
+    below = () if row.below is None else _decode_shown(row.below)
+    return [row, *(msgspec.structs.replace(row, **msgspec.structs.asdict(one)) for one in below)]
+
+
+def shown_actions(row: DecisionRow) -> list[str]:
+    """Return the actions of a list, from the top; of no list, its one action."""
+    if row.below is None:
+        return [row.action]
+    return [row.action, *(one.action for one in _decode_shown(row.below))]
+
+
+def rewards_by_position(row: DecisionRow, reward: RewardRow | None) -> list[float | None]:
+    """Return the reward of each position of a decision; None: not observed."""
+    if reward is None:
+        return [None] * len(shown_actions(row))
+    return [reward.value] if reward.observed is None else decode_observed(reward.observed)
+
+
 def decision_id(order: int, token: int) -> str:
     """Return the public id of a decision: 32 hexadecimal digits.
 
@@ -230,10 +276,23 @@ def decision_id(order: int, token: int) -> str:
     return f"{order:016x}{token:016x}"
 
 
+def position_id(list_id: str, position: int) -> str:
+    """Return the id of a position of a list, from 1; the first one has the id of the list.
+
+    >>> position_id("00000000000000010000000000000002", 3)
+    '00000000000000010000000000000002.003'
+    """
+    return list_id if position == 1 else f"{list_id}.{position:03d}"
+
+
 def parse_decision_id(text: str) -> tuple[int, int]:
-    """Return order and token; NotFound where no decision can have this id."""
-    if _DECISION_ID.fullmatch(text):
-        order, token = int(text[:16], 16), int(text[16:], 16)
+    """Return order and token; NotFound where no decision can have this id.
+
+    The id of a position of a list names the list.
+    """
+    digits = _DECISION_ID.fullmatch(text)
+    if digits is not None:
+        order, token = int(digits[1], 16), int(digits[2], 16)
         if order < 1 << 63 and token < 1 << 63:
             return order, token
     raise NotFound("decision", text)

@@ -17,11 +17,13 @@ from msgspec import Meta
 
 from latentbandits.models.numerics.laws import REALS
 from latentbandits.models.protocol import support_of
+from latentbandits.options import seconds
 from latentbandits.policies.registry import AUTO, parse
 from latentbandits.serving.records import SwapMode
 
 PREFIX = "LATENTBANDITS_"
-MAIN, HOLDOUT = "policy", "holdout"
+MAIN, HOLDOUT, TRIAL = "policy", "holdout", "trial"
+TRIAL_SHARE = 0.5  # of the main group's new sessions, while a model is on trial
 PropensityMode = Literal["counted", "policy", "none"]
 _NOISES = 5.0  # rewards may exceed the data by at least this many standard deviations
 
@@ -112,6 +114,11 @@ def _doc(text: str, **limits: Any) -> Meta:
     return Meta(description=text, **limits)
 
 
+def _time(text: str, **limits: Any) -> Meta:
+    """Describe a setting in seconds, which may be written with a unit: 30s, 15m, 2h, 30d."""
+    return Meta(description=text, extra={"time": True}, **limits)
+
+
 class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Settings of an engine, without HTTP; times in seconds."""
 
@@ -140,14 +147,21 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         _doc("what a new model does to sessions under way: they keep theirs (pinned), their log is "
              "replayed under it (migrated), or they begin anew (restarted)"),
     ] = "pinned"  # fmt: skip
+    click_model: Annotated[
+        str,
+        _doc("how users look at lists: each, cascade or positions(1, 0.6, 0.4); auto: what the "
+             "model's fit says, else each"),
+    ] = AUTO  # fmt: skip
     propensity: Annotated[
         PropensityMode,
         _doc("closed forms and counted draws (counted), the policy's own way (policy), or none"),
     ] = "counted"
     propensity_draws: Annotated[int, _doc("draws that are counted", ge=1, le=10_000)] = 100
-    session_ttl: Annotated[float, _doc("seconds unseen until a session ends", gt=0)] = 30 * 86400.0
+    session_ttl: Annotated[float, _time("time without a request until a session ends", gt=0)] = (
+        30 * 86400.0
+    )
     retention: Annotated[
-        float, _doc("seconds unseen until an ended session and its log are deleted", gt=0)
+        float, _time("time without a request until a session and its log are deleted", gt=0)
     ] = 90 * 86400.0
     cached_sessions: Annotated[int, _doc("sessions whose belief is kept in memory", ge=1)] = 10_000
     cached_megabytes: Annotated[
@@ -161,16 +175,16 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         int, _doc("rewards of a session between two snapshots of its belief; 0: none", ge=0)
     ] = 50
     reward_min: Annotated[
-        float | None, _doc("least reward that is taken; default: by the model's family and data")
+        float | None, _doc("smallest reward that is accepted; default: inferred from the model")
     ] = None
     reward_max: Annotated[
-        float | None, _doc("greatest reward that is taken; default: by the model's family and data")
+        float | None, _doc("largest reward that is accepted; default: inferred from the model")
     ] = None
     reward_default: Annotated[
         float | None, _doc("reward of decisions that got none within reward_timeout")
     ] = None
     reward_timeout: Annotated[
-        float | None, _doc("seconds until a decision gets the default reward")
+        float | None, _time("time until a decision gets the default reward")
     ] = None
 
     def side_groups(self) -> tuple[Group, ...]:
@@ -281,26 +295,26 @@ class Settings(EngineSettings, frozen=True, forbid_unknown_fields=True, kw_only=
              "such as https://shop.example, comma-separated, or *"),
     ] = ""  # fmt: skip
     reward_token_seconds: Annotated[
-        float, _doc("seconds for which the reward token of a decision holds", gt=0)
+        float, _time("time for which the reward token of a decision holds", gt=0)
     ] = 3600.0
     play: Annotated[
         bool, _doc("whether /play is served, the page where you are the user: false in production")
     ] = True
     max_body: Annotated[int, _doc("bytes of the largest request body", ge=1024)] = 2**20
-    header_timeout: Annotated[float, _doc("seconds for a request's headers to arrive", gt=0)] = 10.0
-    body_timeout: Annotated[float, _doc("seconds for a request's body to arrive", gt=0)] = 20.0
+    header_timeout: Annotated[float, _time("time for a request's headers to arrive", gt=0)] = 10.0
+    body_timeout: Annotated[float, _time("time for a request's body to arrive", gt=0)] = 20.0
     send_timeout: Annotated[
-        float, _doc("seconds for a client to read what it was sent, 64 KiB at a time", gt=0)
+        float, _time("time for a client to read what it was sent, 64 KiB at a time", gt=0)
     ] = 20.0
     max_waiting: Annotated[
         int, _doc("decisions and rewards that may wait for the writer, those of batches too", ge=1)
     ] = 1_000
     request_timeout: Annotated[
-        float, _doc("seconds until a request that the store does not answer is given up", gt=0)
+        float, _time("time until a request that the store does not answer is given up", gt=0)
     ] = 10.0
     max_connections: Annotated[int, _doc("open connections", ge=1)] = 2000
     drain: Annotated[
-        float, _doc("seconds to go on serving after SIGTERM, readiness off", ge=0, le=8)
+        float, _time("time to go on serving after SIGTERM, readiness off", ge=0, le=8)
     ] = 1.0
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], _doc("how much is logged")
@@ -359,13 +373,14 @@ def gather(
 
 
 def _read_number(name: str, value: Any) -> Any:
-    """Return the number of a text such as .2, if the setting is a number with a fraction."""
+    """Return the number of a text such as .2 or 15m, if the setting is a number or a time."""
     if name not in _NUMBERS or not isinstance(value, str):
         return value
     try:
-        number = float(value)
+        number = seconds(value) if name in TIMES else float(value)
     except ValueError:
-        raise ValueError(f"the setting {name} must be a number; got {value!r}") from None
+        wanted = "a time such as 30s, 15m, 2h or 30d" if name in TIMES else "a number"
+        raise ValueError(f"the setting {name} must be {wanted}; got {value!r}") from None
     if not math.isfinite(number):
         raise ValueError(f"the setting {name} must be a finite number; got {value!r}")
     return number
@@ -375,6 +390,13 @@ _NUMBERS = frozenset(
     name for name, kind in get_type_hints(Settings).items() if float in (kind, *get_args(kind))
 )
 """The settings that are numbers with a fraction."""
+
+TIMES = frozenset(
+    field.name
+    for field in msgspec.structs.fields(Settings)
+    if any((meta.extra or {}).get("time") for meta in get_args(field.type)[1:])
+)
+"""The settings that are times."""
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from latentbandits.models.checks import FloatArray
-from latentbandits.report.drawing import MOST_LABELLED, label_lines, new_figure, plain
+from latentbandits.report.drawing import MOST_LABELLED, NARROW, label_lines, new_figure, plain
 from latentbandits.simulation.results import PolicyResult, Results
 
 if TYPE_CHECKING:
@@ -25,12 +25,14 @@ _COLOURS = {
     "mmTS": "#d55e00",
     "IDS": "#009e73",
     "Greedy": "#cc79a7",
+    "Popularity": "#000000",
 }
 _LINES = {
     "UCB1": ("UCB", "-"), "LinUCB": ("UCB", "-"), "UCB1(scale=0.5)": ("UCB", ":"),
     "TS": ("TS", "-"), "LinTS": ("TS", "-"), "EXP4": ("EXP4", "-"),
     "mUCB": ("mUCB", "-"), "mmUCB": ("mUCB", ":"), "mTS": ("mTS", "-"), "mmTS": ("mmTS", "-"),
     "mIDS": ("IDS", ":"), "mmIDS": ("IDS", "-"), "mmGreedy": ("Greedy", "-"),
+    "Popularity": ("Popularity", "--"),
 }  # fmt: skip
 
 
@@ -41,6 +43,8 @@ def draw_curves(
     window: int = 10,
 ) -> None:
     """Draw a moving average over `window` rounds for each policy, with its standard error."""
+    from matplotlib.ticker import MaxNLocator
+
     for result in results:
         mean = result.curve if which == "mean" else result.worst_curve
         error = result.curve_stderr if which == "mean" else result.worst_curve_stderr
@@ -51,6 +55,7 @@ def draw_curves(
         axes.fill_between(rounds, smooth - band, smooth + band, color=colour, alpha=0.2, lw=0)
     axes.set_xlabel("round")
     axes.margins(x=0, y=0.02)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     plain(axes)
 
 
@@ -72,14 +77,16 @@ def draw_results(
     Policies of `not_drawn` are left out, to reduce clutter, if others remain.
     """
     shown = [policy for name, policy in results.items() if name not in not_drawn]
-    figure = new_figure(4, title)
-    left, right = figure.subplots(1, 2)
-    draw_curves(left, shown or list(results.values()), "mean")
-    draw_curves(right, shown or list(results.values()), "worst")
-    left.set_title("all users", fontsize=11)
-    right.set_title("bottom 10% of users", fontsize=11)
-    left.set_ylabel(label)
-    name_lines(figure, (left, right))
+    figure = new_figure(6, title, NARROW)
+    top, bottom = figure.subplots(2, 1, sharex=True)
+    draw_curves(top, shown or list(results.values()), "mean")
+    draw_curves(bottom, shown or list(results.values()), "worst")
+    top.set_title("all users", fontsize=11)
+    bottom.set_title("the 10% of users who earned least", fontsize=11)
+    top.set_xlabel("")
+    for axes in (top, bottom):
+        axes.set_ylabel(label)
+    name_lines(figure, (top, bottom))
     return figure
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import special
 
 from latentbandits.models.checks import FloatArray
-from latentbandits.report.report import Estimate
+from latentbandits.report.notebook import Shown, columns_of, plural
+from latentbandits.report.report import Estimate, Table, policy_table
 
 if TYPE_CHECKING:
     import polars
+    from matplotlib.figure import Figure
 
 WORST_SHARE = 0.1
 """The worst decile: the share of runs that earned least."""
@@ -156,8 +158,8 @@ def _tail_mean(below: FloatArray, ranked: FloatArray, tail: float) -> float:
     return float(below[whole] + (tail - whole) * ranked[whole]) / tail
 
 
-@dataclass(frozen=True, eq=False)
-class Results(Mapping[str, PolicyResult]):
+@dataclass(frozen=True, eq=False, repr=False)
+class Results(Shown, Mapping[str, PolicyResult]):
     """Policies by name, all on the same runs."""
 
     policies: dict[str, PolicyResult]
@@ -195,9 +197,28 @@ class Results(Mapping[str, PolicyResult]):
 
     def frame(self) -> polars.DataFrame:
         """Return one row per policy: every metric and its standard error."""
-        import polars
+        return self.to_polars()
 
-        return polars.DataFrame([result.row() for result in self.values()])
+    def _headline(self) -> str:
+        if not self.policies:
+            return "Results(no policies)"
+        best = min(self.values(), key=lambda result: result.regret.mean)
+        sizes = (
+            f"{plural(len(best.regrets), 'run')} of {plural(len(best.curve), 'round')}: "
+            f"{best.policy} has the least regret, {best.regret}"
+        )
+        return f"Results({', '.join(self)}; {sizes})"
+
+    def _shown_tables(self) -> list[Table]:
+        return [policy_table("Policies on the same runs", [one.row() for one in self.values()])]
+
+    def _columns(self) -> dict[str, list[Any]]:
+        return columns_of(result.row() for result in self.values())
+
+    def _draw(self) -> Figure | None:
+        from latentbandits.simulation.plots import draw_results
+
+        return draw_results(self, "", "mean reward of a round") if self.policies else None
 
 
 def pool(groups: Sequence[Results]) -> Results:

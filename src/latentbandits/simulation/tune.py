@@ -35,7 +35,7 @@ from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.models.protocol import KnownModel
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build, parse
-from latentbandits.report.report import Estimate, Progress
+from latentbandits.report.report import Estimate, Progress, Silent
 from latentbandits.simulation.simulate import makers, simulate
 
 QUANTILES = (0.6, 0.7, 0.8, 0.9, 0.95, 0.97)
@@ -252,12 +252,13 @@ def tune_in(
     alive, rounds = list(texts), 0
     first = max(8, round(effort * min(max(_FIRST_ROUNDS / horizon, _FEWEST), _MOST)))
     n_stages = max(len(_GROWTH), math.ceil(math.log2(len(texts))))
-    for stage in range(n_stages):
+    sizes = [first * _GROWTH[min(stage, len(_GROWTH) - 1)] for stage in range(n_stages)]
+    bar = Silent() if progress is None else progress
+    bar.start("choosing a policy on simulated users", sum(sizes))  # one bar for all stages
+    for stage, n_users in enumerate(sizes):
         if stage > 0 and len(alive) == 1:
+            bar.advance(sum(sizes[stage:]))
             break
-        n_users = first * _GROWTH[min(stage, len(_GROWTH) - 1)]
-        if progress is not None:
-            progress.start(f"tune, {len(alive)} policies", n_users)
         try:
             results = simulate(
                 makers({text: text for text in alive}, horizon=horizon),
@@ -267,7 +268,7 @@ def tune_in(
                 seed=_stage_seed(seed, stage),
                 by_pull=True,
                 executor=executor,
-                progress=None if progress is None else progress.advance,
+                progress=bar.advance,
             )
         except TimeoutError:
             if stage == 0:

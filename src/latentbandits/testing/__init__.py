@@ -28,11 +28,13 @@ __all__ = [
 ]
 
 
-__getattr__ = lazy_exports(  # they need the extras `serving` and `learning`, the others do not
-    __name__,
-    {
-        "check_engine": "latentbandits.testing.learners",
-        "check_learner": "latentbandits.testing.learners",
-        "check_store": "latentbandits.testing.stores",
-    },
+__getattr__, __dir__ = (
+    lazy_exports(  # they need the extras `serving` and `learning`, the others do not
+        __name__,
+        {
+            "check_engine": "latentbandits.testing.learners",
+            "check_learner": "latentbandits.testing.learners",
+            "check_store": "latentbandits.testing.stores",
+        },
+    )
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from latentbandits.cli.main import build_parser
+from latentbandits.cli.main import EXIT_CODES, build_parser
+from latentbandits.options import sub_commands
 from tools.site.reference.docstrings import escaped
 
 Command = tuple[str, argparse.ArgumentParser]
@@ -14,13 +15,12 @@ Command = tuple[str, argparse.ArgumentParser]
 def commands(parser: argparse.ArgumentParser | None = None) -> Iterator[Command]:
     """Yield every command that takes options, with its parser: `fit`, `reproduce theory`, ..."""
     parser = build_parser() if parser is None else parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for child in action.choices.values():
-                if child.add_help:  # a name without help only says where it has moved to
-                    yield from commands(child)
-            return
-    yield parser.prog.removeprefix("latentbandits "), parser
+    children = sub_commands(parser)
+    for child in children.values():
+        if child.add_help:  # a name without help only says where it has moved to
+            yield from commands(child)
+    if not children:
+        yield parser.prog.removeprefix("latentbandits "), parser
 
 
 def options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
@@ -50,19 +50,23 @@ def page() -> str:
     result = sorted(commands(), key=lambda one: one[0].startswith("reproduce"))
     parts = [
         "# Command line",
-        "`latentbandits COMMAND --help` prints the same. Exit codes: 0 is success, 1 a check or "
-        "claim that failed, 2 a wrong input with one sentence on standard error, 3 warnings under "
-        "`fit --strict`, 130 an interruption.",
+        "`latentbandits COMMAND --help` prints the same. `latentbandits completion bash` prints a "
+        "script that completes commands and options in a shell. A TIME is written 30s, 15m, 2h or "
+        "30d; a plain number is in seconds. With `--json`, a command prints its results as one "
+        "document on standard output, and everything else on standard error.",
+        f"```text\n{EXIT_CODES}```",
         "\n".join(f"- [`latentbandits {name}`](#{_anchor(name)})" for name, _ in result),
     ]
     for name, parser in result:
         parts += [f"## `latentbandits {name}` {{ #{_anchor(name)} }}", _description(parser)]
-        rows = [
-            f"| `{_cell(option_name(action))}` | {_help(parser, action)} |"
-            for action in options(parser)
-        ]
-        if rows:
-            parts.append("\n".join(["| argument or option | |", "|---|---|", *rows]))
+        for group in parser._action_groups:
+            rows = [
+                f"| `{_cell(option_name(action))}` | {_help(parser, action)} |"
+                for action in options(parser)
+                if action in group._group_actions
+            ]
+            if rows:
+                parts.append("\n".join([f"| {group.title} | |", "|---|---|", *rows]))
     return "\n\n".join(parts) + "\n"
 
 

@@ -43,6 +43,8 @@ COLUMNS = {
     "fallback": "whether it is the caller's default, or an action new to the model",
     "user_features": "attributes of the user that the caller sent",
     "cursor": "place in the log",
+    "list_id": "`decision_id` of the list that this is a position of",
+    "list_position": "1 for the top; the reward is empty where nothing was observed",
 }
 """What each column of an export means; a column without a meaning fails the build."""
 
@@ -66,7 +68,7 @@ def page() -> str:
         "## results.json",
         "Every command that computes writes one. All have these keys, and keys of their own: "
         + ", ".join(f"`{key}`" for key in envelope("", {}, 0.0))
-        + ". [Read the report](../reading-the-report.md) lists those of `fit`.",
+        + ". [Results of fit](results-of-fit.md) lists those of `fit`.",
         "## An export",
         "`latentbandits export` writes a row for each decision, to "
         + ", ".join(f"`{suffix}`" for suffix in export.FORMATS)

@@ -25,7 +25,7 @@ def policies_page() -> str:
         "A policy is named by its text on the command line, in settings and in Python: `mmTS`, "
         "`'mmTS(catch_all=True)'`, `'Exploring(policy=mmTS, e=0.05)'`. Options are literals; the "
         "text is parsed and never evaluated. "
-        "[Choose a policy](../which-policy.md) says which one to take.",
+        "[Choose a policy](../how-to/choose-a-policy.md) says which one to use.",
     ]
     for scope, (title, sentence) in _SCOPES.items():
         parts += [f"## {title}", sentence, policies.as_markdown(scope)]
@@ -73,7 +73,7 @@ def models_page() -> str:
     parts = [
         "# Models",
         "A model says what every action pays in every latent state, and how unsure it is of that. "
-        "[Choose a reward model](../which-model-for-which-reward.md) says which one to take.",
+        "[Choose a reward model](../how-to/choose-a-reward-model.md) says which one to use.",
         "| rewards are | model | prior | what you give it |\n|---|---|---|---|\n" + "\n".join(rows),
         "## Each model",
         *(entry(name, kind) for name, kind in kinds.items()),

@@ -6,10 +6,11 @@ from typing import Any, get_args
 
 import msgspec
 
-from latentbandits.serving.engine.statistics import Tally
+from latentbandits.options import in_words
+from latentbandits.serving.engine.statistics import CLICKED_AT, SHOWN_AT, Tally
 from latentbandits.serving.http.messages import DifferenceView
 from latentbandits.serving.http.metrics import Metrics, Snapshot, TotalsCollector
-from latentbandits.serving.settings import PREFIX, Settings
+from latentbandits.serving.settings import PREFIX, TIMES, Settings
 from tools.site.reference.docstrings import escaped
 
 
@@ -19,6 +20,8 @@ def settings_page() -> str:
     for field in msgspec.structs.fields(Settings):
         described, meta = get_args(field.type)[:2]
         default = "none" if field.default in (None, "") else field.default
+        if field.name in TIMES and field.default:
+            default = in_words(field.default)
         flag = f"--{field.name.replace('_', '-')}"
         choices = [value for value in get_args(described) if isinstance(value, str)]
         text = meta.description + (f" (one of {', '.join(choices)})" if choices else "")
@@ -29,9 +32,10 @@ def settings_page() -> str:
                 "# Settings of the service",
                 "Each setting is a flag of `latentbandits serve`, a key of the TOML file given by "
                 f"`--config` (or `{PREFIX}CONFIG`), and an environment variable `{PREFIX}NAME`. "
-                "Flags win over the file, the file over the environment. Times are in seconds.",
+                "Flags win over the file, the file over the environment. Times are written 30s, "
+                "15m, 2h or 30d; plain numbers are seconds.",
                 "\n".join(["| setting | flag | default | |", "|---|---|---|---|", *rows]),
-                "[Run the service](../service.md) explains how they work together.",
+                "[Run the service](../how-to/run-the-service.md) explains how they work together.",
             ]
         )
         + "\n"
@@ -53,6 +57,7 @@ def families() -> list[Any]:
         [("main", "mmTS", 1, 1.0)],
         [("main", 1, 1.0)],
         [view],
+        {"lists": 1, f"{SHOWN_AT}1": 1, f"{CLICKED_AT}1": 1},
         "model",
         0.0,
     )

@@ -128,5 +128,5 @@ def columns(quick: bool) -> list[Column]:
 
 
 TABLE = RelatedTable(
-    "ii", "Clusters of users: d=10, 10 clusters, 20 of 300 items shown, noise .3", columns, True
+    "ii", "Clusters of users: 10 clusters, 20 of 300 items on offer", columns, True
 )

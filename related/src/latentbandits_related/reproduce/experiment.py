@@ -92,8 +92,9 @@ class RelatedExperiment(Experiment):
         for name, table in TABLES.items():
             rows = [row for row in results["policies"] if row["table"] == name]
             if rows:
-                title = f"({name}) {table.title}"
-                figures[f"related-{name}"] = draw_dots(title, "regret", _bands(rows))
+                bands = _bands([_shown(row) for row in rows])
+                label = "regret: reward lost over all rounds"
+                figures[f"related-{name}"] = draw_dots(table.title, label, bands)
         return figures
 
 
@@ -161,6 +162,43 @@ def _tables(
 
 def _cell(results: Results, name: str) -> str:
     return str(results[name].regret) if name in results else ""
+
+
+_WORDS = {
+    "own scale, sigma0=": "own scale, off by ",
+    "sigma0=0.": "off by 0.",
+    "sigma0=0": "exact model",
+    "c=0.5": "mixed users",
+    "c=0.1": "users nearly in clusters",
+    "N=2000": "2,000 users offline",
+    "N=200": "200 users offline",
+    "n=60000": "60,000 rounds",
+    "n=500000": "500,000 rounds",
+    "1000 users": "1,000 users",
+    ", x .3": ", small bonus",
+    ", theory": ", full bonus",
+    "EB prior": "learned prior",
+    "mean + 1 sd": "mean + 1 deviation",
+    ", n - t": ", for the rest",
+    "alpha2 ": "threshold ",
+    "a_theta ": "threshold ",
+    "alpha 1": "narrow set",
+    "k=10": "10 clusters",
+    "k=20": "20 clusters",
+    "item factors and moments of users known": "items and moments known",
+    "item factors known": "items known",
+    " .": " 0.",
+    "(.": "(0.",
+}
+"""Words of a figure for the short names of rows and problems in tables."""
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row whose policy and problem are named in words."""
+    names = {key: str(row[key]) for key in ("policy", "setting")}
+    for short, words in _WORDS.items():
+        names = {key: name.replace(short, words) for key, name in names.items()}
+    return {**row, **names}
 
 
 _Panels = dict[str, dict[str, Estimate]]

@@ -96,6 +96,4 @@ def _always(policy: AnyPolicy) -> Callable[[Any], AnyPolicy]:
     return lambda model: policy
 
 
-TABLE = RelatedTable(
-    "iv", "Users x items: 50 x 60 of rank 3, Dirichlet(c) x U(0, 1), noise .25", columns, True
-)
+TABLE = RelatedTable("iv", "Users times items: 50 x 60, rank 3", columns, True)

@@ -115,4 +115,4 @@ def _reference(value: tuple[float, float] | None, runs: int) -> Reference | None
     return None if value is None else Reference(*value, runs)
 
 
-TABLE = RelatedTable("i", "Known model, one session: K=10, S=5, noise .5", columns)
+TABLE = RelatedTable("i", "Known model, one session: 10 actions, 5 states", columns)

@@ -197,6 +197,4 @@ def columns(quick: bool) -> list[Column]:
     return columns
 
 
-TABLE = RelatedTable(
-    "v", "Offline trajectories: users in 3 of 30 dimensions, 20 rounds each, noise .5", columns
-)
+TABLE = RelatedTable("v", "Offline trajectories: users in 3 of 30 dimensions", columns)

@@ -102,6 +102,4 @@ def _always(policy: AnyPolicy) -> Callable[[Any], AnyPolicy]:
     return lambda model: policy
 
 
-TABLE = RelatedTable(
-    "iii", "Rank 1: clicks with probability u_i v_j, one good row and column", columns
-)
+TABLE = RelatedTable("iii", "Rank 1: a row and a column are chosen, rewards are clicks", columns)

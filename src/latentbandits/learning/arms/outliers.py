@@ -133,10 +133,11 @@ class Outliers(NamedTuple):
         n, n_all = int(self.tail.far.sum()), int(self.tail.counts.sum())
         low, high = self.bounds
         which = self.tail.example if row is None else row
-        text = f"{n:,} of {n_all:,} rewards are outliers, outside {low:.4g} to {high:.4g}: {which}"
+        are = "is an outlier" if n == 1 else "are outliers"
+        text = f"{n:,} of {n_all:,} rewards {are}, outside {low:.4g} to {high:.4g}: {which}"
         text += "" if n == 1 else ", for example"
         if self.set_aside:
-            return text + "; learned without them: check the record, or give --noise to keep them"
+            return text + "; left out of learning: check the record, or give --noise to keep all"
         return text + "; some actions have more of them than others, so they were kept"
 
 

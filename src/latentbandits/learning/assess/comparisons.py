@@ -130,19 +130,24 @@ class StateComparison(NamedTuple):
 
 
 def compare_with_one_state(
-    one: Selection, several: Selection, held_out: Log, seed: int
+    one: Selection, several: Selection, held_out: Log, seed: int, passes: int | None = None
 ) -> StateComparison:
-    """Compare evidence, and rewards of the greedy policy in replay."""
+    """Compare evidence, and rewards of the greedy policy in replay.
+
+    Each user is played `passes` times; None: the fewer users there are, the more often.
+    """
     before, after = one.judged.by_user(), several.judged.by_user()
     return StateComparison(
         several.learned.model.n_states,
         Estimate.from_values(after - before),
         clearly_below(before, after, CLEAR),
-        _leads(one.learned, several.learned, held_out, seed),
+        _leads(one.learned, several.learned, held_out, seed, passes),
     )
 
 
-def _leads(one: Learned, several: Learned, log: Log, seed: int) -> dict[int, Estimate]:
+def _leads(
+    one: Learned, several: Learned, log: Log, seed: int, passes: int | None
+) -> dict[int, Estimate]:
     if log.features is None:
         log = log.of_events(several.counts[log.actions] > 0)
     log = log.of_users(np.arange(min(log.n_users, _MOST_USERS)))
@@ -155,7 +160,7 @@ def _leads(one: Learned, several: Learned, log: Log, seed: int) -> dict[int, Est
         if log.features is not None:
             shown, rows = rows_as_actions(learned, log)
         players[name] = PolicyPlayer(mmGreedy(shown.model), rows.n_actions, shown.features)
-    played = replay(players, rows, passes=passes_for(rows), seed=seed)
+    played = replay(players, rows, passes=passes or passes_for(rows), seed=seed)
     last = played.horizons[-1]
     return {h: played.difference("one", "several", h) for h in (min(FIRST_ROUNDS, last), last)}
 

@@ -14,6 +14,7 @@ from latentbandits.report.drawing import (
     GREEN,
     GREY,
     MOST_LABELLED,
+    NARROW,
     ORANGE,
     PINK,
     SKY,
@@ -46,12 +47,12 @@ def draw_verdict(report: Mapping[str, Any]) -> Figure:
     """Draw the reward by round of the recommended policy and baselines, and all differences."""
     judged = report["judgement"]
     policies = list(dict.fromkeys(row["policy"] for row in judged["replay"]))
-    height = max(4.2, 1.6 + 0.3 * len(policies))
-    figure = new_figure(height)
-    left, right = figure.subplots(1, 2)
-    _reward_by_round(left, judged)
-    _differences(right, judged, policies)
-    label_lines(left)
+    heights = (2.8, 1.2 + 0.3 * len(policies))
+    figure = new_figure(sum(heights), width=NARROW)
+    top, bottom = figure.subplots(2, 1, height_ratios=heights)
+    _reward_by_round(top, judged)
+    _differences(bottom, judged, policies)
+    label_lines(top)
     return figure
 
 
@@ -71,7 +72,8 @@ def _reward_by_round(axes: Axes, judged: Mapping[str, Any]) -> None:
     last = max(judged["horizon"], 2)
     axes.set_xlim(1, last)
     axes.set_xticks(sorted({1, *(round(last * share) for share in (0.2, 0.4, 0.6, 0.8, 1.0))}))
-    axes.set_xlabel(f"round with a new user (mean of {_WINDOW}, 1 s.e.)", fontsize=SMALL)
+    axes.set_xlabel(f"round with a new user (mean of {_WINDOW} rounds, 1 s.e.)", fontsize=SMALL)
+    axes.set_ylabel("reward", fontsize=SMALL)
     axes.set_title("held-out users: reward by round", fontsize=10)
     plain(axes)
 
@@ -102,7 +104,7 @@ def _differences(axes: Axes, judged: Mapping[str, Any], policies: list[str]) -> 
         axes.get_yticklabels()[place].set_fontweight("bold")
     axes.margins(y=0.08)
     axes.locator_params(axis="x", nbins=4)  # labels such as -0.0125 are long
-    axes.set_xlabel("reward a round over popularity (2 s.e.)", fontsize=SMALL)
+    axes.set_xlabel("reward per round compared with popularity (2 s.e.)", fontsize=SMALL)
     axes.set_title(f"rounds 1-{judged['horizon']}; bold: recommended", fontsize=10)
 
 

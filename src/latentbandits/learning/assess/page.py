@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 from latentbandits.learning.assess.tables import (
     choice_tables,
     error_tables,
+    model_sentence,
     one_state_sentence,
     replay_table,
 )
-from latentbandits.report.report import Table
+from latentbandits.report.notebook import html_table, image, plural, titled
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; color: #222; }
@@ -45,13 +45,7 @@ def render(
     lists_png: bytes | None = None,
 ) -> str:
     """Return the page: the verdict and its figure first, then the model's details."""
-    log, held_out, settings = report["log"], report["held_out"], report["settings"]
-    rank = "" if settings["rank"] is None else f", rank {settings['rank']}"
-    summary = (
-        f"A model of {report['family']} rewards (kind {settings['kind']}) with "
-        f"{plural(settings['states'], 'state')}{rank}, learned from {log['rewards']:,} rewards of "
-        f"{plural(log['users'], 'user')} for {plural(log['actions'], 'action')}."
-    )
+    held_out, summary = report["held_out"], model_sentence(report)
     judged = (
         f"On {plural(held_out['users'], 'held-out user')}, a reward was predicted to "
         f"{held_out['rmse']:.3g} (the action's mean over all users: "
@@ -65,28 +59,15 @@ def render(
         _warnings(report["warnings"]),
         "<h1>What the log taught</h1>",
         f"<p>{escape(summary)} {escape(judged)}</p>",
-        _image(figure_png, "figures of the fit"),
-        "" if lists_png is None else _image(lists_png, "how users look at lists, by position"),
+        image(figure_png, "figures of the fit"),
+        "" if lists_png is None else image(lists_png, "how users look at lists, by position"),
         "<h2>The states</h2><div class='states'>",
         *(_state(state) for state in report["states"]),
         "</div>",
-        *(_titled(table) for table in (*choice_tables(report), *error_tables(report))),
+        *(titled(table) for table in (*choice_tables(report), *error_tables(report))),
         "</html>",
     ]
     return "\n".join(parts) + "\n"
-
-
-def plural(count: int, noun: str) -> str:
-    """Format a count with its noun.
-
-    >>> plural(1, "state"), plural(2_000, "user")
-    ('1 state', '2,000 users')
-    """
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
-def _image(png: bytes, title: str) -> str:
-    return f"<img alt='{title}' src='data:image/png;base64,{base64.b64encode(png).decode()}'>"
 
 
 def _verdict(judged: Mapping[str, Any], png: bytes | None) -> str:
@@ -94,10 +75,10 @@ def _verdict(judged: Mapping[str, Any], png: bytes | None) -> str:
     kind = judged["verdict"].split()[0]
     parts = [f"<p class='verdict {kind}'>{escape(judged['sentence'])}</p>"]
     if png is not None:
-        parts.append(_image(png, "reward by round of each policy, and differences"))
+        parts.append(image(png, "reward by round of each policy, and differences"))
     if not judged["replay"]:
         return "".join(parts)
-    parts.append(_titled(replay_table(judged)))
+    parts.append(titled(replay_table(judged)))
     parts.append(
         f"<p class='note'>Every round offers {judged['offered']} of the user's own rows that were "
         "not shown yet. Differences are "
@@ -126,19 +107,7 @@ def _state(state: Mapping[str, Any]) -> str:
         if not state[key]:  # no action pays more (or less) than in other states
             continue
         rows = ((a["name"], f"{a['reward']:.3g}", f"{a['lift']:+.2g}") for a in state[key])
-        lists.append(_table((title, "reward", "lift"), rows))
+        lists.append(html_table((title, "reward", "lift"), rows))
     title = f"State {state['state'] + 1}: {state['share']:.1%} of users"
     mean = f"Mean reward {state['mean_reward']:.3g}"
     return f"<div class='state'><h3>{title}</h3><p>{mean}</p>{''.join(lists)}</div>"
-
-
-def _titled(table: Table) -> str:
-    return f"<h2>{escape(table.title)}</h2>" + _table(table.columns, table.rows)
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"

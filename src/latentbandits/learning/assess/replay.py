@@ -4,14 +4,17 @@ A round offers some of the user's own rows that were not shown before; the polic
 receives its logged reward. A user plays a third of their rows at most: if all rows were used,
 every policy would earn the same in total. The logging policy chose the rows, so replay evaluates
 the order in which a policy shows them, not actions that the user was never shown.
+
+Users with few rows play few rounds, in which little can be known about them. So they play once
+more, after half of their rows were told to the policy: these are later rounds.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,6 +40,9 @@ FEWEST_USERS = 30
 
 SESSIONS, MOST_PASSES = 2_000, 8
 """Sessions that are played with few users, and the most of one user."""
+
+SHORT = 10
+"""Where too few users can play this many rounds, later rounds are played too."""
 
 _CHUNK = 256  # users that are played together
 
@@ -122,6 +128,7 @@ class Replay:
 
     rounds: IntArray  # (n_users,): how many each user played
     rewards: dict[str, FloatArray]  # (n_users, most_rounds) each; NaN beyond a user's rounds
+    later: Replay | None = None  # the same users after half of their rows were told; None: no need
 
     @cached_property
     def horizons(self) -> tuple[int, ...]:
@@ -151,14 +158,45 @@ class Replay:
 
         Users with fewer rounds than the longest horizon count with those that they have, so that
         the estimate is a ratio of sums: that of the users' differences, and that of their rounds.
+        Later rounds count like the first ones.
         """
-        horizon = self.horizons[-1]
-        rounds = np.minimum(self.rounds, horizon)
-        by_round = self.rewards[policy][:, :horizon] - self.rewards[other][:, :horizon]
-        sums = np.nansum(by_round, axis=1)
+        sums, rounds = self._gained(policy, other)
+        if self.later is not None:
+            more, longer = self.later._gained(policy, other)
+            sums, rounds = sums + more, rounds + longer
         mean = float(sums.sum() / rounds.sum())
         residuals = Estimate.from_values((sums - mean * rounds) / rounds.mean())
         return Estimate(mean, residuals.stderr)
+
+    def joined(self, others: Sequence[Replay], policies: Sequence[str]) -> Replay:
+        """Return the replay of these users and of others, who played some of the policies."""
+        parts = (self, *others)
+        most = max(int(part.rounds.max()) for part in parts)
+        rewards = {
+            policy: np.concatenate(
+                [
+                    np.pad(
+                        part.rewards[policy],
+                        ((0, 0), (0, most - part.rewards[policy].shape[1])),
+                        constant_values=np.nan,
+                    )
+                    for part in parts
+                ]
+            )
+            for policy in policies
+        }
+        later = [part.later for part in parts if part.later is not None]
+        return Replay(
+            np.concatenate([part.rounds for part in parts]),
+            rewards,
+            later[0].joined(later[1:], policies) if len(later) == len(parts) else None,
+        )
+
+    def _gained(self, policy: str, other: str) -> tuple[FloatArray, IntArray]:
+        """Return how much more `policy` earns with each user, and in how many rounds."""
+        horizon = self.horizons[-1]
+        by_round = self.rewards[policy][:, :horizon] - self.rewards[other][:, :horizon]
+        return np.nansum(by_round, axis=1), np.minimum(self.rounds, horizon)
 
     def curve(self, policy: str) -> tuple[FloatArray, FloatArray]:
         """Return each round's mean reward and standard error, over users of the longest horizon."""
@@ -222,6 +260,7 @@ def replay(
     offered: int = OFFERED,
     most_rounds: int = MOST_ROUNDS,
     passes: int = 1,
+    later: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Replay:
@@ -237,6 +276,8 @@ def replay(
         offered: rows that a round offers; fewer where a user has fewer left.
         most_rounds: the longest session.
         passes: how often each user is played, with other offers. Rewards are means over passes.
+        later: also play later rounds, if users have too few rows for `SHORT` rounds: half of a
+            user's rows are told to the policy, and it plays a third of the others.
         seed: of all randomness.
         progress: called after each policy.
     """
@@ -250,40 +291,69 @@ def replay(
         raise ValueError(f"no user has {SHARE} rows or more: there is nothing to replay")
     users = users[np.argsort(-rounds[users], kind="stable")]  # chunks of about equally many rounds
     chunks = [users[start : start + _CHUNK] for start in range(0, len(users), _CHUNK)]
-    rewards = {name: np.full((len(users), int(rounds.max())), np.nan) for name in players}
+    play = partial(_play_chunks, players, log, chunks, offered, passes, seed, bar)
+    first = play(rounds, [0] * len(chunks))
+    if not later or first.horizons[-1] >= SHORT:
+        return first
+    left = np.diff(log.starts)
+    n_told = [int(left[chunk].min()) // 2 for chunk in chunks]
+    for chunk, n in zip(chunks, n_told, strict=True):
+        left[chunk] -= n
+    return replace(first, later=play(left // SHARE, n_told))
+
+
+def _play_chunks(
+    players: Mapping[str, Player],
+    log: Log,
+    chunks: Sequence[IntArray],
+    offered: int,
+    passes: int,
+    seed: int,
+    bar: Progress,
+    rounds: IntArray,
+    n_told: Sequence[int],
+) -> Replay:
+    """Play the users of all chunks, after `n_told` rows of each user of a chunk were told."""
+    users = np.concatenate(chunks)
+    rewards = {name: np.full((len(users), int(rounds[users].max())), np.nan) for name in players}
     bar.start("replaying held-out users", len(players) * len(chunks))
     for name, player in players.items():
-        for i, chunk in enumerate(chunks):
+        for i, (chunk, n) in enumerate(zip(chunks, n_told, strict=True)):
             # The first pass has the streams of a replay of one pass.
-            streams = [[seed, i]] + [[seed, i, later] for later in range(1, passes)]
+            streams = [[seed, i]] + [[seed, i, another] for another in range(1, passes)]
             sessions = []
             for stream in streams:
                 offers = _Offers(log, chunk, offered, np.random.default_rng(stream))
                 own = np.random.default_rng([*stream, zlib.crc32(name.encode())])
                 player.start(chunk, own)
-                sessions.append(_play(player, offers, rounds[chunk], log))
+                sessions.append(_play(player, offers, rounds[chunk], log, n))
             earned = np.mean(sessions, axis=0)
             rewards[name][i * _CHUNK : i * _CHUNK + len(chunk), : earned.shape[1]] = earned
             bar.advance(1)
     return Replay(rounds[users], rewards)
 
 
-def _play(player: Player, offers: _Offers, rounds: IntArray, log: Log) -> FloatArray:
+def _play(
+    player: Player, offers: _Offers, rounds: IntArray, log: Log, n_told: int = 0
+) -> FloatArray:
     """Return the rewards `(n, longest)` of a chunk of users; NaN once a user's rounds are over.
 
-    A user whose rounds are over is offered the last rows again until the chunk ends. Sessions are
+    In the first `n_told` rounds one row is offered, and its reward is told but does not count. A
+    user whose rounds are over is offered the last rows again until the chunk ends. Sessions are
     independent, so this does not affect the other users.
     """
     earned = np.full((len(rounds), int(rounds.max())), np.nan)
     everyone = np.arange(len(rounds))
-    for t in range(earned.shape[1]):
+    for t in range(-n_told, earned.shape[1]):
         under_way = rounds > t
-        event = offers.draw(under_way)
-        slot = player.choose(log.actions[event], offers.mask)
+        n_offered = 1 if t < 0 else None
+        event = offers.draw(under_way)[:, :n_offered]
+        slot = player.choose(log.actions[event], offers.mask[:, :n_offered])
         reward = log.rewards[event[everyone, slot]]
         player.learn(reward)
         offers.remove(slot, under_way)
-        earned[under_way, t] = reward[under_way]
+        if t >= 0:
+            earned[under_way, t] = reward[under_way]
     return earned
 
 

@@ -361,7 +361,7 @@ def _about_verdict(judgement: Mapping[str, Any] | None) -> list[str]:
     if not judgement["replay"]:
         return ["nothing could be replayed: the verdict says why"]
     if judgement["verdict"] == "harms":
-        return [f"the model harms: {judgement['sentence']}"]
+        return ["the model harms: it earned less on held-out users than the best average action"]
     policy, horizon = judgement["recommended_policy"], judgement["horizon"]
     early = [
         row

@@ -5,14 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from latentbandits.report.notebook import plural
 from latentbandits.report.report import Estimate, Table
 
 _SHOWN = 3  # best and worst actions per state; the page lists more
+_SUMMARY_LINES = 12  # of the summary's table: with the verdict it fits on a screen
+
+
+def model_sentence(report: Mapping[str, Any]) -> str:
+    """Return what was learned and from how much, as a sentence."""
+    log, settings = report["log"], report["settings"]
+    rank = "" if settings["rank"] is None else f", rank {settings['rank']}"
+    return (
+        f"A model of {report['family']} rewards (kind {settings['kind']}) with "
+        f"{plural(settings['states'], 'state')}{rank}, learned from {log['rewards']:,} rewards of "
+        f"{plural(log['users'], 'user')} for {plural(log['actions'], 'action')}."
+    )
+
+
+def summary_table(report: Mapping[str, Any]) -> Table:
+    """Return a short table of the states: their shares of users, and the actions that mark them."""
+    states = report["states"]
+    listed = min(_SHOWN, max(1, _SUMMARY_LINES // len(states)))
+    rows = [
+        _state(state, ("best", "more_than_others"), listed) for state in states[:_SUMMARY_LINES]
+    ]
+    if len(states) > _SUMMARY_LINES:
+        rows.append(("...", "", "", f"{len(states) - _SUMMARY_LINES} more states", ""))
+    columns = ("state", "users", "mean", "pays most", "more than in other states")
+    return Table(model_sentence(report), columns, rows, one_line=True)
 
 
 def tables(report: Mapping[str, Any]) -> list[Table]:
-    """Return the tables of a fit's report, for `fit` and `inspect`."""
-    shown = [*choice_tables(report), _states(report["states"]), *error_tables(report)]
+    """Return the tables of a fit's report, for `fit --verbose` and `inspect`."""
+    shown = [*choice_tables(report), states_table(report["states"]), *error_tables(report)]
     judged = report.get("judgement")  # reports of version 0.1 have none
     return shown if not judged or not judged["replay"] else [*shown, replay_table(judged)]
 
@@ -241,22 +267,20 @@ def _error(row: Mapping[str, Any] | None) -> str:
     return "" if row is None or row["rmse"] is None else f"{row['rmse']:.4f}"
 
 
-def _states(states: Sequence[Mapping[str, Any]]) -> Table:
-    body = [
-        (
-            str(state["state"] + 1),  # states are shown from 1
-            f"{state['share']:.1%}",
-            f"{state['mean_reward']:.3f}",
-            *(_names(state[key]) for key in ("best", "worst", "more_than_others")),
-        )
-        for state in states
-    ]
+def states_table(states: Sequence[Mapping[str, Any]]) -> Table:
+    """Return each state's share of users, and its best and worst actions."""
+    body = [_state(state, ("best", "worst", "more_than_others"), _SHOWN) for state in states]
     columns = ("state", "users", "mean", "pays most", "pays least", "more than in other states")
-    return Table("The states", columns, list(body))
+    return Table("The states", columns, body)
 
 
-def _names(actions: Sequence[Mapping[str, Any]]) -> str:
-    return "\n".join(f"{a['reward']:.3g} {a['name']}" for a in actions[:_SHOWN])
+def _state(state: Mapping[str, Any], lists: Sequence[str], listed: int) -> tuple[str, ...]:
+    """Return the row of a state, with the first `listed` actions of each of its `lists`."""
+    names = (
+        "\n".join(f"{a['reward']:.3g} {a['name']}" for a in state[key][:listed]) for key in lists
+    )
+    number = str(state["state"] + 1)  # states are shown from 1
+    return number, f"{state['share']:.1%}", f"{state['mean_reward']:.3f}", *names
 
 
 def _held_out(held_out: Mapping[str, Any]) -> Table:

@@ -16,7 +16,9 @@ them, widened alike, written and loaded again. Simulation plays the model of all
 one that is written. The two models differ little, but a policy that explores little can do well on
 one of them and badly on the other.
 
-The policy is chosen on one half of the held-out users; the verdict is about the other half.
+The policy is chosen on one half of the held-out users; the verdict is about the other half. If
+these are few, further users are played by models that are learned without them in turn
+(`fitting.py`), and count for the verdict too.
 """
 
 from __future__ import annotations
@@ -72,8 +74,9 @@ UNJUDGED = "mmGreedy"
 EFFORT = 0.4
 """Number of users to play, as a share of those of a full `tune`."""
 
-SIMULATED_ROUNDS = 100
-"""Rounds that users drawn from the model play, to rank the policies that replay does not veto."""
+FEWEST_SIMULATED, MOST_SIMULATED = 20, 100
+"""Users drawn from the model play as many rounds as a user of the log has rows on average, within
+these bounds: exploration that would pay in longer sessions only is not worth its price."""
 
 ALIKE = 0.06
 """Relative excess over the least simulated regret that a policy with better first rounds may
@@ -111,9 +114,10 @@ CAVEAT = (
 class Simulated:
     """Users drawn from the model; empty where nothing was simulated."""
 
-    regret: Mapping[str, Estimate]  # over SIMULATED_ROUNDS
+    regret: Mapping[str, Estimate]  # over `rounds`
     behind: Mapping[str, Estimate]  # regret less the least one, paired by user
     lost: Mapping[str, float]  # loss in the first rounds, as a share of popularity's reward
+    rounds: int = FEWEST_SIMULATED
 
 
 NOT_SIMULATED = Simulated({}, {}, {})
@@ -173,6 +177,7 @@ class Judgement:
     doubts: tuple[str, ...] = ()  # why predictions of the model are not to be acted on
     choosing: Replay | None = None  # of the users by whom the policy is chosen; None: `replay`
     separate: bool = False  # whether a reward tells about its own action only: arms of one state
+    further: tuple[Replay, ...] = ()  # of the judged policy, by models learned without these users
 
     @property
     def horizon(self) -> int:
@@ -270,12 +275,14 @@ class Judgement:
         """The lead of the judged policy over popularity, with its 95% interval (Student's t)."""
         from scipy.special import stdtrit
 
-        n_users = len(self.replay.rounds)
-        estimate = self.replay.lead(self.judged, POPULARITY)
+        baselines = [name for name in (POPULARITY, UNIFORM) if name in self.replay.rewards]
+        replay = self.replay.joined(self.further, [self.judged, *baselines])
+        n_users = len(replay.rounds)
+        estimate = replay.lead(self.judged, POPULARITY)
         width = float(stdtrit(max(n_users - 1, 1), (1 + LEVEL) / 2)) * estimate.stderr
         tolerated = LEAST_TOLERATED * self.reward_sd
-        if UNIFORM in self.replay.rewards:
-            level = self.replay.lead(POPULARITY, UNIFORM).mean
+        if UNIFORM in baselines:
+            level = replay.lead(POPULARITY, UNIFORM).mean
             tolerated = max(tolerated, TOLERATED * level)
         return Lead(estimate, estimate.mean - width, estimate.mean + width, tolerated, n_users)
 
@@ -288,10 +295,11 @@ class Judgement:
         """The verdict as a sentence."""
         lead = self.lead
         users = f"{lead.n_users:,} held-out user" + ("" if lead.n_users == 1 else "s")
+        later = "" if self.replay.later is None else " and later rounds"
         compared = (
             f"{self.judged} earns {lead.estimate:+} a round compared with showing the best average "
-            f"action (95% interval {lead.low:+.3g} to {lead.high:+.3g}; rounds 1-{self.horizon} of "
-            f"{users})"
+            f"action (95% interval {lead.low:+.3g} to {lead.high:+.3g}; rounds 1-{self.horizon}"
+            f"{later} of {users})"
         )
         use, why = f"Use {self.recommended}", self.why_popularity
         advice = f"{use}: {why}." if why else f"{use}."
@@ -343,7 +351,7 @@ class Judgement:
             "replay": self.replay.rows(POPULARITY),
             "curves": curves,
             "simulated": simulated,
-            "simulated_rounds": SIMULATED_ROUNDS,
+            "simulated_rounds": self.simulated.rounds,
             "value_of_state": self.value_of_state,
             "offered": replays.OFFERED,
             "caveat": CAVEAT,
@@ -375,13 +383,13 @@ def unjudged(
     its actions are known; popularity if there are `doubts` about the model's predictions.
     """
     model, recommended = learned.model, UNJUDGED
-    policies = replayed_candidates(Inputs(model, horizon=SIMULATED_ROUNDS, items=learned.features))
+    policies = replayed_candidates(Inputs(model, horizon=FEWEST_SIMULATED, items=learned.features))
     known = learned.features is not None or not model.n_features
     if doubts:
         recommended = POPULARITY
     elif known and policies and not isinstance(model, ParticleModel):
         recommended = tune(
-            model, SIMULATED_ROUNDS, learned.features, list(policies), seed=seed,
+            model, FEWEST_SIMULATED, learned.features, list(policies), seed=seed,
             offered=replays.OFFERED, effort=EFFORT, progress=progress,
         ).winner  # fmt: skip
     return {
@@ -399,7 +407,7 @@ def unjudged(
         "replay": [],
         "curves": [],
         "simulated": [],
-        "simulated_rounds": SIMULATED_ROUNDS,
+        "simulated_rounds": FEWEST_SIMULATED,
         "value_of_state": None,
         "offered": replays.OFFERED,
         "caveat": CAVEAT,
@@ -415,7 +423,7 @@ def judge_policies(
     written: Learned | None = None,
     baselines: Mapping[str, Learned] = MappingProxyType({}),
     policies: Sequence[str] = (),
-    doubts: Sequence[str] = (),
+    passes: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Judgement | None:
@@ -429,7 +437,7 @@ def judge_policies(
         written: the model of all users, from which users are simulated; None: `learned`.
         baselines: other models of the same users by name, which are played greedily.
         policies: the policies that are played; none: all that can be recommended.
-        doubts: reasons not to act on the model's predictions (`report.doubts`).
+        passes: how often each user is played; None: the fewer users there are, the more often.
         seed: of all randomness.
         progress: called after each policy.
 
@@ -437,7 +445,7 @@ def judge_policies(
         None if fewer than two users have three rows or more, so that differences have no error.
     """
     bar = Silent() if progress is None else progress
-    stage = _Replaying(learned, kept, baselines, tuple(policies), seed, bar)
+    stage = _Replaying(learned, kept, baselines, tuple(policies), passes, seed, bar)
     judging = stage.playable(held_out)
     if judging is None:
         return None
@@ -450,8 +458,7 @@ def judge_policies(
         NOT_SIMULATED,
         value_of_state(*stage.shown(learned, judging), seed),
         summary.deviation,
-        tuple(doubts),
-        None if other is None else stage.play(other),
+        choosing=None if other is None else stage.play(other),
         separate=learned.model.n_states == 1 and learned.features is None,
     )
     deciding, log = stage.shown(learned if written is None else written, judging)
@@ -467,6 +474,7 @@ class _Replaying:
     kept: AnyLog
     baselines: Mapping[str, Learned]
     policies: tuple[str, ...]
+    passes: int | None
     seed: int
     bar: Progress
 
@@ -530,8 +538,9 @@ class _Replaying:
             name: PolicyPlayer(policy, log.n_actions, learned.features, log_prior)
             for name, policy in self.on_model.items()
         }
+        passes = replays.passes_for(log) if self.passes is None else self.passes
         return replays.replay(
-            players, log, passes=replays.passes_for(log), seed=self.seed, progress=self.bar
+            players, log, passes=passes, later=True, seed=self.seed, progress=self.bar
         )
 
 
@@ -608,7 +617,7 @@ def saved_and_loaded(learned: Learned, catalogue: Catalogue) -> Learned:
 def _simulate(
     policies: Mapping[str, AnyPolicy], learned: Learned, log: Log, seed: int, bar: Progress
 ) -> Simulated:
-    """Play each policy over `SIMULATED_ROUNDS` with users drawn from the model (`tune`).
+    """Play each policy with users drawn from the model, over sessions of typical length (`tune`).
 
     A policy that `tune` drops early has played fewer users, who may not be representative. So its
     regret is the winner's, over all users, plus the difference over the users that both played.
@@ -617,13 +626,15 @@ def _simulate(
     if len(policies) < 2 or isinstance(learned.model, ParticleModel):
         return NOT_SIMULATED
     contexts = None if learned.features is None else learned.features[offered_sets(log, seed)]
+    rounds = round(min(max(log.n_events / log.n_users, FEWEST_SIMULATED), MOST_SIMULATED))
     tuning = tune(
-        learned.model, SIMULATED_ROUNDS, contexts, list(policies), seed=seed, effort=EFFORT,
+        learned.model, rounds, contexts, list(policies), seed=seed, effort=EFFORT,
         progress=bar,
     )  # fmt: skip
     behind = {row.policy: row.behind for row in tuning.table}
     users = UsersOfModel(learned.model, contexts)
-    return Simulated(paired_regrets(tuning.table), behind, _lost_first(policies, users, seed))
+    lost = _lost_first(policies, users, seed)
+    return Simulated(paired_regrets(tuning.table), behind, lost, rounds)
 
 
 def _lost_first(

@@ -383,6 +383,10 @@ def conversion(values: pl.Series) -> str:
         return f"Write {plain.replace(',', '')!r} for {first!r}: no currency"
     if first.count(",") == 1 and _is_number(first.replace(",", ".")):
         return f"Write {first.replace(',', '.')!r} for {first!r}: a point before decimals"
+    if "," in first and _is_number(first.replace(",", "")):
+        return f"Write {first.replace(',', '')!r} for {first!r}: no separator of thousands"
+    if first.endswith("%") and _is_number(first[:-1]):
+        return f"Write '{float(first[:-1]) / 100:g}' for {first!r}: shares as numbers"
     return "Mend or drop those rows"
 
 

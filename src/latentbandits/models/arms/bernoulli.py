@@ -15,7 +15,7 @@ from latentbandits.models.numerics import dirichlet
 from latentbandits.models.numerics.laws import BINARY, Beta, Summary, Support
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class BernoulliArms(DirichletArms):
     """Rewards are 0 or 1 with P(1) = theta[s, a], and theta[s, a] ~ Beta(alpha[s, a], beta[s, a]).
 

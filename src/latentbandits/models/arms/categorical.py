@@ -25,7 +25,7 @@ _BINS = (2, 4, 8, 16)
 _TINY = np.finfo(np.float64).tiny
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class CategoricalArms(DirichletArms):
     """Rewards are one of `values`, with probabilities theta[s, a] ~ Dirichlet(concentration[s, a]).
 

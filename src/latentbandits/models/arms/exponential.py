@@ -15,7 +15,7 @@ from latentbandits.models.numerics import gamma
 from latentbandits.models.numerics.laws import Interval, InverseGamma, Summary, Support
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class ExponentialArms(GammaArms):
     """Rewards are exponential with mean 1 / theta[s, a], and theta[s, a] ~ Gamma(shape, scale).
 

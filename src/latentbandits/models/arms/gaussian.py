@@ -51,7 +51,7 @@ class ArmStatistics(NamedTuple):
         return cell
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class GaussianArms(StationaryModel):
     """Rewards N(theta[s, a], noise^2), with theta[s, a] ~ N(means[s, a], spread[s, a]^2).
 

@@ -28,7 +28,7 @@ class MeanAndNoise(NamedTuple):
     noise: FloatArray  # standard deviation
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class GaussianArmsUnknownNoise(ConjugateArms):
     """Rewards N(theta[s, a], sigma[s, a]^2), both unknown: normal-inverse-gamma.
 

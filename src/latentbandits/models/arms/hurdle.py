@@ -288,7 +288,7 @@ def _chance_moments(ones: FloatArray, zeros: FloatArray) -> tuple[FloatArray, Fl
     return mean, mean * (ones + 1) / (total + 1)
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class HurdleLogNormalArms(HurdleArms):
     """Rewards are zero with probability 1 - p[s, a], else log-normal.
 
@@ -450,7 +450,7 @@ class HurdleLogNormalArms(HurdleArms):
         return value - 0.5 * (np.log(noise[:, 0]) + _LEAST_NOISE / noise[:, 0])
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class HurdleGammaArms(HurdleArms):
     """Rewards are zero with probability 1 - p[s, a], else gamma with the mean 1 / theta[s, a].
 

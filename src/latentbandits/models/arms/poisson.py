@@ -15,7 +15,7 @@ from latentbandits.models.numerics import gamma
 from latentbandits.models.numerics.laws import Counts, Gamma, Summary, Support
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class PoissonArms(GammaArms):
     """Rewards are Poisson(theta[s, a]), and theta[s, a] ~ Gamma(shape[s, a], rate[s, a]).
 

@@ -207,6 +207,15 @@ def load_notes(path: str | os.PathLike[str]) -> dict[str, Any]:
     return notes_of(read_files(path), path)
 
 
+def recommended_policy(path: str | os.PathLike[str], default: str) -> str:
+    """Return the policy that the fit of a saved model recommends, or `default` if none."""
+    results = Path(path, "results.json")
+    recommended = load_notes(path).get("recommended_policy")
+    if recommended is None and results.is_file():
+        recommended = json.loads(results.read_bytes()).get("recommended_policy")
+    return default if recommended is None else str(recommended)
+
+
 def notes_of(files: Mapping[str, bytes], path: Any) -> dict[str, Any]:
     """Return the notes of files that are in memory; `path` is for errors."""
     notes: dict[str, Any] = _manifest(files, path).get("notes", {})

@@ -36,7 +36,7 @@ class EnsemblePosterior(NamedTuple):
     members: tuple[Parameters, ...]
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Ensemble(StationaryModel):
     """A model whose uncertain parameters include which of its members is right.
 

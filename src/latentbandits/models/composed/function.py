@@ -23,7 +23,7 @@ LogDensity = Callable[[Any, IntArray, FloatArray], ArrayLike]
 """log_density(context, action, reward): `(n, n_states)` for `action` and `reward` (n,)."""
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class FunctionModel(CertainModel, StationaryModel):
     """mu_hat(a, x, s) = mean(x, a)[s], for any callable and a context of any shape.
 

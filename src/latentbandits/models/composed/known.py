@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.numerics.laws import Component, Points, Support
 from latentbandits.models.protocol import Context, Extendable, KnownModel, Model, support_of
+from latentbandits.models.shown import ShownModel
 
 # Delegation to a model inside another.
 
 
-class Wrapping:
+class Wrapping(ShownModel):
     """Base class of a model that has the states, actions and mean rewards of `model`."""
 
     model: KnownModel

@@ -25,7 +25,7 @@ from latentbandits.models.protocol import (
 )
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Markov(Wrapping):
     """A model whose state moves after every round: P(s' | s) = transition[s, s'].
 

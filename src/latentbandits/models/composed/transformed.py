@@ -234,7 +234,7 @@ class TransformedRewards(Wrapping, ABC):
         )
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Log1pRewards(TransformedRewards):
     """A `model` of log(1 + r): counts, amounts and durations with a heavy tail; r > -1.
 
@@ -314,7 +314,7 @@ class Log1pRewards(TransformedRewards):
         return float(np.exp(noise**2 / 2))
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class SqrtRewards(TransformedRewards):
     """A `model` of sqrt(r): counts and amounts, whose variance grows with their mean; r >= 0.
 

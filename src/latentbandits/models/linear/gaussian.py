@@ -40,7 +40,7 @@ class LinearPosterior(NamedTuple):
         return True
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class LinearGaussian(StationaryModel):
     """Rewards N(x' theta_s, noise^2), with theta_s ~ N(weights[s], covariances[s]).
 

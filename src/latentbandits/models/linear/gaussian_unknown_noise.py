@@ -46,7 +46,7 @@ class WeightsAndNoise(NamedTuple):
     noise: FloatArray  # (n,), standard deviations
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class LinearGaussianUnknownNoise(StationaryModel):
     """Rewards N(x' theta_s, sigma_s^2), both unknown: theta_s ~ N(weights, sigma_s^2 covariances).
 

@@ -17,7 +17,7 @@ from latentbandits.models.numerics.laws import BINARY, Summary, Support
 from latentbandits.models.protocol import Context
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class LogisticLinear(ParticleModel):
     """Rewards 0 or 1 with P(1) = 1 / (1 + exp(-x' theta_s)), theta_s ~ N(weights, covariances).
 

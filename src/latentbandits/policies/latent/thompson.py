@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.known import with_catch_all
 from latentbandits.models.linear.gaussian import LinearGaussian
-from latentbandits.models.protocol import Context, KnownModel, Model
+from latentbandits.models.protocol import Context, FromNormals, KnownModel, Model
 from latentbandits.policies import decision
 from latentbandits.policies.checked import Asked, Choice
 from latentbandits.policies.decision import (
@@ -98,6 +99,14 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
     model: Model
     propensity_draws: int
 
+    @cached_property
+    def row_wise(self) -> bool:  # type: ignore[override]
+        """Whether the model draws each session's rewards alone as in a batch.
+
+        Draws of other models than these reject some proposals, or depend on the whole array.
+        """
+        return self.model.is_certain or isinstance(self.model, FromNormals)
+
     def _draw_rewards(
         self, belief: JointBelief, context: Context, state: IntArray, rng: np.random.Generator
     ) -> FloatArray:
@@ -120,9 +129,15 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
         n = len(belief.log_weights)
         features, n_actions = self.checked_context(context, n)
         mask = check_eligible(eligible, n, n_actions)
-        action, state = self.sample_actions(belief, features, mask, draws + 1, rng)
-        chance = (action == action[:, :1]).sum(axis=1) / (draws + 1)
-        return Decision(action[:, 0], state[:, 0], chance, "counted", self.name, mask)
+        rewards, state = self.draw_rewards(belief, features, draws + 1, rng)
+        return decision.count_first(rewards, state, mask, self.name, rng)
+
+    def draw_rewards(
+        self, belief: JointBelief, context: Context, draws: int, rng: np.random.Generator
+    ) -> tuple[FloatArray, IntArray]:
+        wide = belief.log_weights.repeat(draws, axis=0)
+        state = states.sample(wide, rng).reshape(len(belief.log_weights), draws)
+        return self.model.sample_rewards(belief.parameters, context, state, rng), state
 
     def sample_actions(
         self,
@@ -136,13 +151,8 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
 
         `context` and `eligible` are taken as checked.
         """
-        n = len(belief.log_weights)
-        wide = belief.log_weights.repeat(draws, axis=0)
-        state = states.sample(wide, rng).reshape(n, draws)
-        rewards = self.model.sample_rewards(belief.parameters, context, state, rng)
-        mask = None if eligible is None else np.repeat(eligible, draws, axis=0)
-        action = decision.pick_best(rewards.reshape(n * draws, -1), mask, rng)
-        return action.reshape(n, draws), state
+        rewards, state = self.draw_rewards(belief, context, draws, rng)
+        return decision.pick_best_of_draws(rewards, eligible, rng), state
 
     def _probabilities(self, belief: JointBelief, asked: Asked) -> ActionProbabilities:
         if self.model.is_certain:

@@ -167,7 +167,7 @@ class HierUCB(ScoredPopulation[HierBelief], _Hierarchical):
     """The posterior of `HierTS`, played by its mean plus `width` standard deviations.
 
     Where contexts vary by themselves, one standard deviation explores enough and Thompson sampling,
-    which draws all d dimensions, explores too much (docs/related-systems.md, table ii).
+    which draws all d dimensions, explores too much (docs/evidence/related-systems-measured.md, ii).
 
     Args:
         n_users: number of users of the population.

@@ -11,24 +11,40 @@ import numpy as np
 
 from latentbandits.serving.engine.actions import PolicyInputs, UnknownAction
 from latentbandits.serving.engine.choosing import Chooser, PendingDecision, answer_of, decision_row
-from latentbandits.serving.engine.models import ServedModel
+from latentbandits.serving.engine.lists import (
+    click_model_for,
+    encode_observed,
+    observed_rewards,
+    single_value,
+)
+from latentbandits.serving.engine.models import ServedModel, stored_click_model
 from latentbandits.serving.engine.open_session import (
     UNEXPLAINED,
     Learned,
     Live,
     PendingReward,
+    Told,
     learn,
     learn_all,
     visitor_row,
 )
 from latentbandits.serving.engine.sessions import Sessions
-from latentbandits.serving.engine.values import Decided, DecisionRequest, Rewarded, RewardReport
+from latentbandits.serving.engine.statistics import Statistics
+from latentbandits.serving.engine.values import (
+    Decided,
+    DecisionRequest,
+    Rewarded,
+    RewardReport,
+)
 from latentbandits.serving.errors import Conflict, Invalid, NotFound
 from latentbandits.serving.records import (
     DecisionRow,
     RewardKind,
     RewardRow,
     RewardStatus,
+    decode_observed,
+    rewards_by_position,
+    shown_actions,
 )
 
 _encode = msgspec.json.Encoder().encode
@@ -96,9 +112,14 @@ class Batch:
             _check_default(request)
         live, inputs = self._fitted(live, request)
         inputs = self._of_user(live, request, inputs)
+        clicks = None
+        if request.length is not None:
+            clicks = click_model_for(self._library, live, request.length, inputs)
         token = _new_token()
         order = self._orders.next(live.row.last_order)
-        waiting = PendingDecision(live, request, inputs, order, token, self._clock(), fingerprint)
+        waiting = PendingDecision(
+            live, request, inputs, order, token, self._clock(), fingerprint, clicks
+        )
         self._decisions.append(waiting)
         self._claimed.update((request.session, live.row.key))
         if request.request_id is not None:
@@ -147,7 +168,8 @@ class Batch:
         new = {one.live.row.key for one in waiting if one.live.row.rounds == 0}
         self._sessions.save(list(map(self._decided, waiting, rows)), new=new)
         for one, row in zip(waiting, rows, strict=True):
-            is_new = row.action in one.live.served.space.new
+            added = one.live.served.space.new
+            is_new = bool(added) and any(name in added for name in shown_actions(row))
             one.answer = answer_of(row, one.live.probabilities, is_new=is_new)
 
     def _decided(self, one: PendingDecision, row: DecisionRow) -> Live:
@@ -165,12 +187,11 @@ class Batch:
             )
         )
 
-    def again(
-        self, live: Live, request: DecisionRequest, order: int, token: int, now: int
-    ) -> DecisionRow:
-        """Return the decision that this session, order and token gave, and log nothing."""
+    def again(self, live: Live, request: DecisionRequest, row: DecisionRow) -> DecisionRow:
+        """Return the decision that this session made with the order and token of `row` again."""
         inputs = self._of_user(live, request, _ask_or_default(live.served, request))
-        one = PendingDecision(live, request, inputs, order, token, now)
+        clicks = None if row.click_model is None else stored_click_model(row.click_model)
+        one = PendingDecision(live, request, inputs, row.order, row.token, row.time, None, clicks)
         return decision_row(one, self.chooser.choose([one])[0])
 
     # rewards
@@ -207,21 +228,32 @@ class Batch:
         self, row: DecisionRow, report: RewardReport, kind: RewardKind, who: str
     ) -> Rewarded | PendingReward:
         """Check a reward; answer it, unless it is the first of its decision and to be learned."""
-        value = report.value + 0.0  # removes negative zero, which SQLite does not store
         live = self._sessions.get(row.session)  # locks the session in a shared store
-        refused = self._settings.out_of_range(value, self._sessions.reward_range(live, row))
-        if refused is not None:
-            raise Invalid(f"value {refused}")
         current = self._store.reward_of(row.order)
+        observed = None
+        if row.click_model is None:
+            value = single_value(row, report) + 0.0  # removes negative zero: SQLite stores none
+            self._check_range(value, live, row)
+        else:
+            by_position = observed_rewards(row, report, kind, current)
+            seen = [reward for reward in by_position if reward is not None]
+            for reward in seen:
+                self._check_range(reward, live, row)
+            value, observed = sum(seen), encode_observed(by_position)
         if current is None and kind == "correction":
             raise NotFound("reward of decision", report.decision_id)
         if current is not None and kind == "default":
             return Rewarded(report.decision_id, "duplicate")
-        replaces = current is not None and (kind == "correction" or current.kind == "default")
-        if current is not None and current.value == value and current.kind != "default":
+        if (
+            current is not None
+            and current.value == value
+            and current.observed == observed
+            and current.kind != "default"
+        ):
             self._changes.count("duplicate")
             return Rewarded(report.decision_id, "duplicate")
-        if current is not None and not replaces:
+        replaces = current is not None and (kind == "correction" or current.kind == "default")
+        if current is not None and not replaces and observed is None:
             raise Conflict(
                 f"decision {report.decision_id} was rewarded with {current.value}, not "
                 f"{value}: a decision has one reward (PUT corrects it)"
@@ -233,42 +265,40 @@ class Batch:
                     f"event_id {report.event_id!r} is the reward of another decision: give "
                     "every reward an id of its own"
                 )
+        told = Told(row, report, value, kind, who, observed)
         if live is None:
             at = self._orders.next(row.order)
-            logged = self._row(row, report, value, kind, who, "late", at, current)
-            self._store.add_rewards([logged])
+            self._store.add_rewards([self._row(told, "late", at, current)])
             self._changes.count("late")
             return Rewarded(report.decision_id, "late")
         live = self._sessions.able(live, row)
-        pending = PendingReward(live, row, report, value, kind, who)
+        pending = PendingReward(live, told)
         if current is None or current.status == "late":
             return pending
         self._replace(pending, current)
         return Rewarded(report.decision_id, "applied")
 
+    def _check_range(self, value: float, live: Live | None, row: DecisionRow) -> None:
+        refused = self._settings.out_of_range(value, self._sessions.reward_range(live, row))
+        if refused is not None:
+            raise Invalid(f"value {refused}")
+
     def _row(
-        self,
-        row: DecisionRow,
-        report: RewardReport,
-        value: float,
-        kind: RewardKind,
-        who: str,
-        status: RewardStatus,
-        order: int,
-        current: RewardRow | None,
+        self, told: Told, status: RewardStatus, order: int, current: RewardRow | None
     ) -> RewardRow:
         """Return a reward as a row of the log; `current` is the row that the reward replaces."""
         return RewardRow(
             order=order,
-            decision=row.order,
-            session=row.session,
+            decision=told.row.order,
+            session=told.row.session,
             applies_at=order if current is None else current.applies_at,
-            value=value,
-            kind=kind,
+            value=told.value,
+            kind=told.kind,
             status=status,
             time=self._clock(),
-            event_id=report.event_id,
-            who=who,
+            event_id=told.report.event_id,
+            who=told.who,
+            observed=told.observed,
         )
 
     def _keep(self, learned: Sequence[Learned]) -> None:
@@ -276,35 +306,26 @@ class Batch:
         logged: list[RewardRow] = []
         lives: list[Live] = []
         for pending, belief, probabilities, predicted in learned:
-            live, row = pending.live, pending.row
+            live, told, row = pending.live, pending.told, pending.told.row
             session = live.row
             at = self._orders.next(max(session.last_order, row.order))
-            now = session.seen if pending.kind == "default" else self._clock()
+            now = session.seen if told.kind == "default" else self._clock()
             saved = msgspec.structs.replace(
                 session,
                 seen=self._sessions.seen(session, now),
                 last_order=at,
                 rewards=session.rewards + 1,
-                reward_sum=session.reward_sum + pending.value,
+                reward_sum=session.reward_sum + told.value,
             )
             after = live.with_belief(saved, belief, probabilities, live.learned + 1, at, [row])
             lives.append(after)
             if after.ratio >= UNEXPLAINED > live.ratio:
                 self._changes.count("unexplained")
-            logged.append(
-                self._row(
-                    row,
-                    pending.report,
-                    pending.value,
-                    pending.kind,
-                    pending.who,
-                    "applied",
-                    at,
-                    None,
-                )
-            )
-            self._changes.rewarded(session, row, pending.value, predicted=predicted)
-            pending.answer = Rewarded(pending.report.decision_id, "applied")
+            logged.append(self._row(told, "applied", at, None))
+            self._changes.rewarded(session, row, told.value, predicted=predicted)
+            if told.observed is not None:
+                self._changes.add(Statistics.clicked, decode_observed(told.observed))
+            pending.answer = Rewarded(told.report.decision_id, "applied")
         if not logged:
             return
         self._store.add_rewards(logged)
@@ -316,11 +337,12 @@ class Batch:
 
     def _replace(self, pending: PendingReward, current: RewardRow) -> None:
         """Learn another reward in place of `current`: the session is replayed with it."""
-        live, row, value = pending.live, pending.row, pending.value
+        live, told = pending.live, pending.told
+        row, value = told.row, told.value
         session, prior = live.row, live.group.policy.init(1)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                learn(live.group, live.served, prior, row, value)
+                learn(live.group, live.served, prior, row, value, told.observed)
         except ValueError as error:  # the reward is invalid for the model
             raise Invalid(f"value {value}: {error}") from None
         at = self._orders.next(max(session.last_order, row.order))
@@ -330,11 +352,11 @@ class Batch:
             reward_sum=session.reward_sum + value - current.value + 0.0,
             revision=session.revision + 1,
         )
-        logged = self._row(
-            row, pending.report, value, pending.kind, pending.who, "applied", at, current
-        )
-        self._store.add_rewards([logged])
+        self._store.add_rewards([self._row(told, "applied", at, current)])
         self._changes.rewarded(session, row, value, current.value)
+        if told.observed is not None:
+            before = rewards_by_position(row, current)
+            self._changes.add(Statistics.clicked, decode_observed(told.observed), before)
         self._store.put_session(changed)
         self._store.drop_snapshot(session.key)
         self._sessions.drop(session)
@@ -364,7 +386,7 @@ def _ask_or_default(served: ServedModel, request: DecisionRequest) -> PolicyInpu
 def _fingerprint(request: DecisionRequest) -> bytes:
     """Return a hash of a request: that of version 0.1.0 where it has none of the newer fields."""
     fields = msgspec.structs.asdict(request)
-    for newer in ("exclude", "user_features", "user"):
+    for newer in ("exclude", "user_features", "user", "length"):
         if fields[newer] is None:
             del fields[newer]
     return hashlib.blake2b(_encode(fields), digest_size=16).digest()

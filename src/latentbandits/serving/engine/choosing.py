@@ -14,29 +14,42 @@ import msgspec
 import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.clicks import ClickModel
 from latentbandits.models.numerics.arrays import concatenate
 from latentbandits.policies import Decision
 from latentbandits.policies.decision import StreamPerSession
+from latentbandits.policies.lists import CountedDraws, unroll
 from latentbandits.serving.engine.actions import LARGE, Named, PolicyInputs, encode_names, visit
 from latentbandits.serving.engine.open_session import Live, joined
 from latentbandits.serving.engine.values import Decided, DecisionRequest
-from latentbandits.serving.records import FALLBACK, DecisionRow, as_bytes, decision_id, floats
+from latentbandits.serving.records import (
+    FALLBACK,
+    DecisionRow,
+    Shown,
+    as_bytes,
+    decision_id,
+    floats,
+    positions,
+)
 from latentbandits.serving.settings import PropensityMode
 
 
 class Chosen(msgspec.Struct, frozen=True, gc=False):
-    """The choice of the policy for one session."""
+    """The choice of the policy for one session; of a list, with the choices below the first."""
 
     action: int
     state: int
     propensity: float | None
     kind: str
+    below: tuple[Chosen, ...] = ()
 
 
 class PendingDecision:
     """A decision that was asked for; `answer` is there once the decisions are settled."""
 
-    __slots__ = ("answer", "fingerprint", "inputs", "live", "now", "order", "request", "token")
+    __slots__ = (
+        "answer", "clicks", "fingerprint", "inputs", "live", "now", "order", "request", "token",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -47,6 +60,7 @@ class PendingDecision:
         token: int,
         now: int,
         fingerprint: bytes | None = None,
+        clicks: ClickModel | None = None,
     ) -> None:
         self.live = live
         self.request = request
@@ -55,6 +69,7 @@ class PendingDecision:
         self.token = token
         self.now = now
         self.fingerprint = fingerprint
+        self.clicks = clicks  # of a list; None: the request is for one action
         self.answer: Decided | None = None
 
 
@@ -171,7 +186,7 @@ class Chooser:
         alike: dict[Any, list[int]] = {}
         for i, one in enumerate(waiting):
             if one.inputs is not None:
-                alike.setdefault(_kind(i, one.live, one.inputs), []).append(i)
+                alike.setdefault(_kind(i, one, one.inputs), []).append(i)
         for places in alike.values():
             some = [waiting[i] for i in places]
             choices = self._one(some[0]) if len(some) == 1 else self._together(some)
@@ -186,7 +201,7 @@ class Chooser:
         context = inputs.context
         if inputs.visitor is not None:
             context = visit(inputs.visitor, context)
-        return self._decide(one.live, one.live.belief, context, inputs.eligible, rng)
+        return self._decide(one, 1, one.live.belief, context, inputs.eligible, rng)
 
     def _together(self, some: Sequence[PendingDecision]) -> list[Chosen]:
         """Choose for several sessions of one policy, with actions of one shape."""
@@ -196,28 +211,45 @@ class Chooser:
         eligible = None if inputs[0].eligible is None else joined([one.eligible for one in inputs])
         rows = self._streams.rows([(one.order, one.token) for one in some])
         rng = cast(np.random.Generator, rows)
-        return self._decide(some[0].live, belief, context, eligible, rng)
+        return self._decide(some[0], len(some), belief, context, eligible, rng)
 
     def _decide(
         self,
-        live: Live,
+        one: PendingDecision,
+        n_sessions: int,
         belief: Any,
         context: FloatArray | None,
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> list[Chosen]:
-        """Decide for every session of the belief, by the policy of `live`."""
-        policy = live.group.policy
-        if self._mode == "counted":
-            counted = policy.decide_counting(belief, context, rng, self._draws, eligible=eligible)
-            return _split(counted)
-        exact = self._mode != "none"
-        return _split(policy.decide(belief, context, rng, eligible=eligible, propensity=exact))
+        """Decide for every session of the belief, by the policy of `one`, which is one of them."""
+        policy = one.live.group.policy
+
+        def decide(belief: Any, eligible: Any) -> Decision:
+            if self._mode == "counted":
+                return policy.decide_counting(belief, context, rng, self._draws, eligible=eligible)
+            exact = self._mode != "none"
+            return policy.decide(belief, context, rng, eligible=eligible, propensity=exact)
+
+        if one.clicks is None:
+            return _split(decide(belief, eligible))
+        length = one.request.length
+        assert length is not None
+        exact = one.live.group.order_free or not one.clicks.unrolled
+        if self._mode == "counted" and exact:  # where weighted draws are those of the later beliefs
+            features = policy.checked_context(context, n_sessions)[0]
+            drawn = policy.draw_rewards(belief, features, self._draws + 1, rng)
+            if drawn is not None:
+                decide = CountedDraws(policy, context, rng, drawn, one.clicks).decide
+        shown = unroll(policy, belief, context, decide, length, one.clicks, eligible)
+        by_session = zip(*map(_split, shown.positions), strict=True)
+        return [msgspec.structs.replace(top, below=tuple(below)) for top, *below in by_session]
 
 
-def _kind(place: int, live: Live, inputs: PolicyInputs) -> Any:
+def _kind(place: int, one: PendingDecision, inputs: PolicyInputs) -> Any:
     """Return the key by which decisions are batched; `place` if one must be made alone."""
-    if not live.group.policy.row_wise:
+    policy = one.live.group.policy
+    if not policy.row_wise:
         return place
     if (
         inputs.context is not None and inputs.context.size > LARGE
@@ -225,7 +257,7 @@ def _kind(place: int, live: Live, inputs: PolicyInputs) -> Any:
         return place
     shape = None if inputs.context is None else inputs.context.shape
     mask = None if inputs.eligible is None else inputs.eligible.shape
-    return id(live.group.policy), shape, mask
+    return id(policy), shape, mask, one.request.length, one.clicks
 
 
 def _split(decision: Decision) -> list[Chosen]:
@@ -244,6 +276,7 @@ def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
     """Return the decision as the log keeps it; None: the request's default is played."""
     live, request, session = one.live, one.request, one.live.row
     features = visitor = None
+    below: list[Shown] = []
     if chosen is None:
         assert request.actions is not None
         assert request.default is not None
@@ -256,6 +289,10 @@ def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
         action, index = inputs.answer(chosen.action)
         n_actions, name, visitor = inputs.n_actions, live.group.text, inputs.visitor
         features = inputs.brought
+        below = [
+            Shown(*inputs.answer(other.action), other.state, other.propensity, other.kind)
+            for other in chosen.below
+        ]
     return DecisionRow(
         order=one.order,
         token=one.token,
@@ -276,6 +313,8 @@ def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
         probabilities=as_bytes(live.probabilities),
         request_id=request.request_id,
         fingerprint=one.fingerprint,
+        click_model=None if one.clicks is None else one.clicks.text,
+        below=msgspec.json.encode(below) if below else None,
     )
 
 
@@ -283,7 +322,7 @@ def answer_of(
     row: DecisionRow, probabilities: list[float] | None = None, *, is_new: bool = False
 ) -> Decided:
     """Return a decision as its caller is told of it; `is_new`: the model lacks its action."""
-    return Decided(
+    answer = Decided(
         decision_id=decision_id(row.order, row.token),
         action=row.action,
         index=row.index,
@@ -294,4 +333,18 @@ def answer_of(
         policy=row.policy,
         round=row.round,
         fallback=is_new or row.policy == FALLBACK,
+    )
+    return answer if row.click_model is None else _with_list(answer, row, row.click_model)
+
+
+def _with_list(answer: Decided, row: DecisionRow, click_model: str) -> Decided:
+    shown = positions(row)
+    kinds = [one.propensity_kind for one in shown]
+    return msgspec.structs.replace(
+        answer,
+        propensity_kind=next((kind for kind in kinds if kind != "exact"), "exact"),
+        actions=[one.action for one in shown],
+        indices=[one.index for one in shown],
+        propensities=[one.propensity for one in shown],
+        click_model=click_model,
     )

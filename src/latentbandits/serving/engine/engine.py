@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from latentbandits.policies.registry import AUTO
 from latentbandits.serving.engine.actions import decode_names
 from latentbandits.serving.engine.batch import Batch
 from latentbandits.serving.engine.choosing import PendingDecision, answer_of
 from latentbandits.serving.engine.idempotency import drop_ids
-from latentbandits.serving.engine.models import Library, ServedModel, extended
+from latentbandits.serving.engine.models import Library, ServedModel, extended, read_click_model
 from latentbandits.serving.engine.open_session import (
     Live,
     PendingReward,
@@ -53,8 +54,9 @@ from latentbandits.serving.records import (
     SessionRow,
     decision_id,
     parse_decision_id,
+    shown_actions,
 )
-from latentbandits.serving.settings import EngineSettings
+from latentbandits.serving.settings import TRIAL, EngineSettings
 from latentbandits.serving.stores.protocol import STORE_ID, Store
 
 __all__ = ["Engine", "EngineSettings", "SessionDetails", "answer_of"]
@@ -203,10 +205,13 @@ class Engine:
         force: bool = False,
         who: str = "",
         if_active: str | None = None,
+        click_model: str | None = None,
     ) -> ServedModel:
         """Use this model from now on; Invalid, and the old one goes on, if it is no good.
 
-        With `if_active`, Conflict where another model than that one is active.
+        In the mode "trial" half of the new sessions use it, until the next activation. With
+        `if_active`, Conflict where another model than that one is active. `click_model` is that of
+        lists, the setting by default, where "auto" is what the model's fit says.
         """
         self._lock_models()
         if if_active is not None and self.library.active.model != if_active:
@@ -215,19 +220,33 @@ class Engine:
                 f"the active model is {active.model}, which {active.who or 'somebody'} activated, "
                 f"not {if_active}: compare the new model with it, or leave if_active out"
             )
+        if mode == "trial":
+            self._check_trial(row)
         new = self.library.check(row)
         if not force:
             self.library.check_successor(new)
+        text = click_model or self.settings.click_model
+        clicks = None if text == AUTO else self.library.check_click_model(text, new)
         self.store.put_model(msgspec.structs.replace(row, summary=_encode(new.summary())))
         floor = self.library.activations[-1].order if self.library.activations else 0
         mode = mode or self.settings.swap
         self.store.add_activation(
-            ActivationRow(self._orders.next(floor), row.id, mode, self.clock(), who)
+            ActivationRow(self._orders.next(floor), row.id, mode, self.clock(), who, clicks)
         )
         self.audit(who, "activate", f"model {row.id} ({row.name}), {mode}")
         self.library.refresh()
         self.library.keep(new)
         return new
+
+    def _check_trial(self, row: ModelRow) -> None:
+        """Refuse a trial that could not be told from what goes on without it."""
+        if row.id == self.library.active.model:
+            raise Invalid(f"{row.name} is the active model: there is nothing to try")
+        if TRIAL in self.settings.shares():
+            raise Conflict(
+                f"a group of this service is named {TRIAL!r}, which is the group of sessions with "
+                "a model on trial: give that group another name"
+            )
 
     def add_actions(self, actions: Sequence[NewAction], who: str = "") -> ServedModel:
         """Add actions to the catalogue of the active model, at its end.
@@ -237,8 +256,7 @@ class Engine:
         """
         self._lock_models()
         row = self.library.changed(lambda model, catalogue: extended(model, catalogue, actions))
-        self._keep_tuned(row.id)
-        served = self.activate(row, "extended", force=True, who=who)
+        served = self._activate_changed(row, who)
         self.audit(who, "add actions", ", ".join(action.id for action in actions))
         return served
 
@@ -249,8 +267,7 @@ class Engine:
         if space.names is None or action not in space.names or action in space.retired:
             raise NotFound("action", action)
         row = self.library.changed(lambda model, catalogue: (model, catalogue.retire([action])))
-        self._keep_tuned(row.id)
-        served = self.activate(row, "extended", force=True, who=who)
+        served = self._activate_changed(row, who)
         self.audit(who, "retire action", action)
         return served
 
@@ -264,11 +281,14 @@ class Engine:
         self.store.lock_activations()
         self.library.refresh()
 
-    def _keep_tuned(self, model_id: str) -> None:
-        """Give a model with another catalogue the policy that was tuned for the active one."""
-        tuned = self.library.tuned(self.library.active.model)
+    def _activate_changed(self, row: ModelRow, who: str) -> ServedModel:
+        """Activate the active model with another catalogue: its policy and click model stay."""
+        active = self.library.active
+        tuned = self.library.tuned(active.model)
         if tuned is not None:
-            self.library.keep_tuned(model_id, tuned)
+            self.library.keep_tuned(row.id, tuned)
+        click_model = active.click_model or AUTO
+        return self.activate(row, "extended", force=True, who=who, click_model=click_model)
 
     def start_with(self, row: ModelRow | None, *, activate: bool = False) -> str:
         """Activate the model of the command line, unless it was before; returns why or why not.
@@ -276,18 +296,25 @@ class Engine:
         A model that was activated before in this store is not activated again: that would undo
         every later swap at each restart. `activate` does so all the same.
         """
-        if row is None:
-            return "it is the one that this store had active"
         activations = self.library.activations
-        if activations and self.library.active.model == row.id:
-            return "it is the one that this store had active"
-        if not activate and any(one.model == row.id for one in activations):
+        if row is None or (activations and self.library.active.model == row.id):
+            return self._keep_active()
+        if not activate and any(one.model == row.id and one.mode != "trial" for one in activations):
             return (
                 f"it was activated after {row.name} ({row.id}), which is on the command line: give "
                 "--activate to go back to that"
             )
         self.activate(row, force=True, who="command line")
         return "--activate was given" if activate else "it is new to this store"
+
+    def _keep_active(self) -> str:
+        """Keep the active model; it is activated again if the settings have another click model."""
+        active, text = self.library.active, self.settings.click_model
+        known = "it is the one that this store had active"
+        if text == AUTO or read_click_model(text, active.model).text == active.click_model:
+            return known
+        self.activate(self.library.row(active.model), "pinned", force=True, who="command line")
+        return f"{known}, now with the click model {text}"
 
     # decisions
 
@@ -358,9 +385,11 @@ class Engine:
             default=row.action if row.policy == FALLBACK else None,
             exclude=named.exclude,
             user=named.user,
+            length=None if row.click_model is None else len(shown_actions(row)),
         )
-        again = self.batch.again(live, request, order, token, row.time)
-        return answer_of(again, live.probabilities, is_new=again.action in served.space.new)
+        again = self.batch.again(live, request, row)
+        is_new = any(name in served.space.new for name in shown_actions(again))
+        return answer_of(again, live.probabilities, is_new=is_new)
 
     # rewards
 
@@ -385,7 +414,7 @@ class Engine:
         row = self.decision(order, token, report.decision_id)
         answer = self.batch.report(row, report, "correction", who)
         if answer.status != "duplicate":
-            self.audit(who, "correct", f"decision {report.decision_id} to {report.value!r}")
+            self.audit(who, "correct", f"decision {report.decision_id} to {report.told()}")
         return answer
 
     # sessions

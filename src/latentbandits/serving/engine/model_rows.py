@@ -22,7 +22,7 @@ from latentbandits.models.artefacts.files import (
 )
 from latentbandits.serving.engine.actions import action_space
 from latentbandits.serving.errors import Invalid
-from latentbandits.serving.records import FALLBACK, DecisionRow, ModelRow
+from latentbandits.serving.records import FALLBACK, DecisionRow, ModelRow, shown_actions
 
 _MAX_BYTES = 256 * 2**20
 _ID_DIGITS = 12
@@ -130,8 +130,8 @@ class ActionNames:
         return [name for name in known if name not in retired]
 
     def lacks(self, row: DecisionRow) -> bool:
-        """Return whether a decision's action is one that its model was not learned for."""
+        """Return whether an action of a decision is one that its model was not learned for."""
         if row.features is not None or row.policy == FALLBACK:
             return False
         known = self.find(row.model)
-        return known is not None and row.action not in known
+        return known is not None and not all(name in known for name in shown_actions(row))

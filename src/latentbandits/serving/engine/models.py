@@ -8,7 +8,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -20,15 +21,23 @@ from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.artefacts.files import model_files, to_arrays
 from latentbandits.models.attributes.items import add_items
 from latentbandits.models.checks import FloatArray
+from latentbandits.models.clicks import ClickModel, Each, as_click_model
 from latentbandits.models.growing import add_arms, add_average, add_vectors, plain_features
 from latentbandits.models.protocol import is_order_free as model_is_order_free
+from latentbandits.policies.lists import check_click_model
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import AUTO, Inputs, PolicySpec, build, find, parse
 from latentbandits.serving.engine.actions import ActionSpace, action_space
 from latentbandits.serving.engine.model_rows import ActionNames, model_row, notes, unpack
 from latentbandits.serving.engine.values import NewAction
 from latentbandits.serving.errors import Invalid, NotFound
-from latentbandits.serving.records import FALLBACK, ActivationRow, DecisionRow, ModelRow
+from latentbandits.serving.records import (
+    FALLBACK,
+    ActivationRow,
+    DecisionRow,
+    ModelRow,
+    shown_actions,
+)
 from latentbandits.serving.settings import MAIN, UNLIMITED, RewardRange, reward_range
 from latentbandits.serving.stores.protocol import LAST, Store
 
@@ -61,6 +70,30 @@ class GroupPolicy:
     draws_depend_on_order: bool  # see `draws_depend_on_order`
     state_prior: tuple[float, ...]  # see `fixed_state_prior`
     n_users: int | None = None  # users of a population, for a policy that learns across users
+
+
+def _noted_click_model(noted: Mapping[str, Any]) -> str:
+    """Return the text of the click model that a model's fit noted; "each" where it noted none."""
+    told = noted.get("click_model", Each.name)
+    if not isinstance(told, Mapping):
+        return str(told)
+    examination = told.get("examination")
+    name = str(told.get("name"))
+    return name if examination is None else f"{name}({', '.join(map(str, examination))})"
+
+
+def read_click_model(text: str, name: str) -> ClickModel:
+    """Return the click model of this text; Invalid, with the `name` of its model, if it is none."""
+    try:
+        return as_click_model(text)
+    except ValueError as error:
+        raise Invalid(f"{name}: {error}") from None
+
+
+@lru_cache(maxsize=64)
+def stored_click_model(text: str) -> ClickModel:
+    """Return the click model of a text that the store has."""
+    return as_click_model(text)
 
 
 def make_policy(text: str, model: Any, items: FloatArray | None = None) -> AnyPolicy:
@@ -125,6 +158,7 @@ class ServedModel:
     space: ActionSpace
     policies: Mapping[str, GroupPolicy]
     rewards: RewardRange = UNLIMITED
+    clicks: ClickModel = Each()  # noqa: RUF009 - a frozen value: what the model's fit says of lists
 
     @property
     def catalogue(self) -> Catalogue:
@@ -153,10 +187,14 @@ class ServedModel:
         return bool(self.space.new)
 
     def lacks(self, row: DecisionRow) -> bool:
-        """Return whether the action of a decision is one that the caller named by its id, and
+        """Return whether an action of a decision is one that the caller named by its id, and
         none of this model's.
         """
-        return row.features is None and row.policy != FALLBACK and not self.space.has(row.action)
+        return (
+            row.features is None
+            and row.policy != FALLBACK
+            and not all(map(self.space.has, shown_actions(row)))
+        )
 
     @property
     def has_population(self) -> bool:
@@ -288,12 +326,17 @@ class Library:
 
     @property
     def active(self) -> ActivationRow:
-        """The latest activation; Invalid if no model was ever activated."""
-        if not self.activations:
-            raise Invalid(
-                "no model is active: give the folder of a saved model, or --demo to see one"
-            )
-        return self.activations[-1]
+        """The latest activation but for trials; Invalid if no model was ever activated."""
+        for one in reversed(self.activations):
+            if one.mode != "trial":
+                return one
+        raise Invalid("no model is active: give the folder of a saved model, or --demo to see one")
+
+    @property
+    def trial(self) -> ActivationRow | None:
+        """The activation of a model on trial; any later activation ends it."""
+        last = self.activations[-1] if self.activations else None
+        return last if last is not None and last.mode == "trial" else None
 
     def successor(self, model: str, activation: int) -> str | None:
         """Return the model that a session of `model`, last used under `activation`, goes on with.
@@ -302,6 +345,8 @@ class Library:
         """
         before = ""  # the model that was active before
         for one in self.activations:
+            if one.mode == "trial":
+                continue
             if one.order > activation:
                 if one.mode == "restarted":
                     return None
@@ -334,7 +379,7 @@ class Library:
     def _use(self, key: ModelKey, served: ServedModel) -> None:
         self._used[key] = served
         self._used.move_to_end(key)
-        if self.activations and served.id == self.activations[-1].model and not served.is_grown:
+        if self.activations and served.id == self.active.model and not served.is_grown:
             self.memory.spare(served)
         while len(self._used) > 1 and (
             len(self._used) > _MOST_LOADED or self.memory.counted > self._capacity_bytes
@@ -368,8 +413,9 @@ class Library:
         that all their actions are in a model that stays.
         """
         replaced: dict[str, int] = {}
-        staying = set()
-        for one, after in zip(self.activations, self.activations[1:], strict=False):
+        staying = {one.model for one in self.activations if one.mode == "trial"}
+        whole = [one for one in self.activations if one.mode != "trial"]
+        for one, after in pairwise(whole):
             if after.mode == "extended":
                 replaced[one.model] = after.time + _CLOCKS_DIFFER
             else:
@@ -478,7 +524,19 @@ class Library:
             rewards = reward_range(model, notes(row))
         except (TypeError, ValueError) as error:
             raise Invalid(f"{row.name}: its note reward_range: {error}") from None
-        return ServedModel(row.id, row.name, model, space, policies, rewards)
+        clicks = read_click_model(_noted_click_model(notes(row)), row.name)
+        return ServedModel(row.id, row.name, model, space, policies, rewards, clicks)
+
+    def click_model(self, served: ServedModel) -> ClickModel:
+        """Return the click model of lists: that of the model's activation, or of its fit."""
+        for one in reversed(self.activations):
+            if one.model == served.id:
+                return (
+                    served.clicks
+                    if one.click_model is None
+                    else stored_click_model(one.click_model)
+                )
+        return served.clicks
 
     def _policies(
         self, row: ModelRow, model: Any, items: FloatArray | None
@@ -502,6 +560,16 @@ class Library:
         except (TypeError, ValueError, OverflowError, MemoryError) as error:
             raise Invalid(f"{row.name}: {error}") from None
         return policies
+
+    def check_click_model(self, text: str, served: ServedModel) -> str:
+        """Return the text of a click model that every group's policy can learn from."""
+        clicks = read_click_model(text, served.name)
+        for group in served.policies.values():
+            try:
+                check_click_model(group.policy, clicks)
+            except ValueError as error:
+                raise Invalid(f"{served.name}: {error}") from None
+        return clicks.text
 
     def check_successor(self, new: ServedModel) -> None:
         """Refuse a model that cannot answer requests which the active model answers.

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ from latentbandits.policies import Decision
 from latentbandits.policies.decision import ANYONE
 from latentbandits.policies.protocol import AnyPolicy, begin, gate_of
 from latentbandits.serving.engine.actions import LARGE, Recalled, decode_names, visit
-from latentbandits.serving.engine.models import GroupPolicy, ServedModel
+from latentbandits.serving.engine.models import GroupPolicy, ServedModel, stored_click_model
 from latentbandits.serving.engine.values import Rewarded, RewardReport
 from latentbandits.serving.errors import Conflict, Damaged, Invalid, Refused
 from latentbandits.serving.records import (
@@ -26,6 +26,9 @@ from latentbandits.serving.records import (
     RewardedDecision,
     RewardKind,
     SessionRow,
+    decode_observed,
+    positions,
+    shown_actions,
 )
 from latentbandits.serving.stores.protocol import Store
 
@@ -79,7 +82,8 @@ class Live(NamedTuple):
             probabilities,
             learned,
             learned_to,
-            self.played_new or (bool(new) and any(one.action in new for one in played)),
+            self.played_new
+            or (bool(new) and any(name in new for one in played for name in shown_actions(one))),
             ratio if ratio < UNEXPLAINED else math.inf,
         )
 
@@ -218,13 +222,62 @@ def recall(group: GroupPolicy, served: ServedModel, row: DecisionRow) -> Recalle
 
 
 def learn(
-    group: GroupPolicy, served: ServedModel, belief: Any, row: DecisionRow, reward: float
+    group: GroupPolicy,
+    served: ServedModel,
+    belief: Any,
+    row: DecisionRow,
+    value: float,
+    observed: bytes | None = None,
 ) -> Any:
-    """Return the belief after `reward` for the decision of `row`."""
+    """Return the belief after the reward of the decision of `row`: `observed` of a list."""
+    if observed is not None:
+        return _learn_list(group, served, belief, row, observed)
     recalled = recall(group, served, row)
     if recalled is None:
         return belief
-    return learn_together(group.policy, belief, [recalled], [row], [reward])
+    return learn_together(group.policy, belief, [recalled], [row], [value])
+
+
+def _learn_list(
+    group: GroupPolicy, served: ServedModel, belief: Any, row: DecisionRow, observed: bytes
+) -> Any:
+    """Return the belief after the observed positions of a list, as `update_list` does.
+
+    A position whose action the model lacks teaches nothing.
+    """
+    assert row.click_model is not None
+    policy, rewards = group.policy, decode_observed(observed)
+    looked = stored_click_model(row.click_model).looked(len(rewards))
+    seen: list[tuple[int, Recalled, Decision]] = []
+    above: list[int] = []
+    for position, one in enumerate(positions(row)):
+        recalled = recall(group, served, one)
+        if recalled is not None:
+            if rewards[position] is not None:
+                recalled = _without(policy, recalled, above)
+                seen.append((position, recalled, _logged([recalled], [one])))
+            above.append(recalled.action)
+    for step, (position, recalled, decision) in enumerate(seen, 1):
+        belief = policy.update_position(
+            belief,
+            recalled.context,
+            decision,
+            np.array([rewards[position]]),
+            last=step == len(seen),
+            looked=None if looked is None else looked[position : position + 1],
+        )
+    return belief
+
+
+def _without(policy: AnyPolicy, recalled: Recalled, above: Sequence[int]) -> Recalled:
+    """Return a position of a list whose eligible actions are none of those above it."""
+    if not above or recalled.action in above:  # it was recalled without the other actions
+        return recalled
+    n_actions = policy.checked_context(recalled.context, 1)[1]
+    mask = recalled.eligible
+    mask = np.ones((1, n_actions), np.bool_) if mask is None else mask.copy()
+    mask[0, above] = False
+    return recalled._replace(eligible=mask)
 
 
 def learn_together(
@@ -240,17 +293,21 @@ def learn_together(
     propensity or none has.
     """
     first = recalled[0]
+    context = None if first.context is None else joined([one.context for one in recalled])
+    return policy.update(belief, context, _logged(recalled, rows), np.array(rewards))
+
+
+def _logged(recalled: Sequence[Recalled], rows: Sequence[DecisionRow]) -> Decision:
+    """Return logged decisions of several sessions as one."""
     known = rows[0].propensity is not None
-    decision = Decision(
+    return Decision(
         np.array([one.action for one in recalled]),
         np.array([row.state for row in rows]),
         np.array([row.propensity for row in rows]) if known else None,
         "exact" if known else "none",
         ANYONE,
-        None if first.eligible is None else joined([one.eligible for one in recalled]),
+        None if recalled[0].eligible is None else joined([one.eligible for one in recalled]),
     )
-    context = None if first.context is None else joined([one.context for one in recalled])
-    return policy.update(belief, context, decision, np.array(rewards))
 
 
 def joined(parts: Sequence[Any]) -> Any:
@@ -291,33 +348,33 @@ def replay_until(
         assert row.reward is not None
         # A model of another kind may reject rewards that its predecessor accepted.
         with suppress(ValueError):
-            belief = learn(group, served, belief, row.decision, row.reward.value)
+            reward = row.reward
+            belief = learn(group, served, belief, row.decision, reward.value, reward.observed)
         n += 1
         if stop():
             break
     return belief, n
 
 
+class Told(NamedTuple):
+    """A reward that was reported of the decision of `row`, and by whom."""
+
+    row: DecisionRow
+    report: RewardReport
+    value: float
+    kind: RewardKind
+    who: str
+    observed: bytes | None = None  # the rewards of a list
+
+
 class PendingReward:
     """A reward that is to be learned; `answer` is there once the rewards are settled."""
 
-    __slots__ = ("answer", "kind", "live", "report", "row", "value", "who")
+    __slots__ = ("answer", "live", "told")
 
-    def __init__(
-        self,
-        live: Live,
-        row: DecisionRow,
-        report: RewardReport,
-        value: float,
-        kind: RewardKind,
-        who: str,
-    ) -> None:
+    def __init__(self, live: Live, told: Told) -> None:
         self.live = live
-        self.row = row
-        self.report = report
-        self.value = value
-        self.kind: RewardKind = kind
-        self.who = who
+        self.told = told
         self.answer: Rewarded | Refused | None = None
 
     def result(self) -> Rewarded:
@@ -346,11 +403,14 @@ def learn_all(waiting: Sequence[PendingReward]) -> list[Learned]:
     A reward that is invalid for the model, or after which no state can be believed, gets its answer
     instead.
     """
-    alike: dict[Any, list[tuple[PendingReward, Recalled]]] = {}
+    alike: dict[Any, list[tuple[PendingReward, Recalled | None]]] = {}
     learned: list[Learned] = []
     for i, one in enumerate(waiting):
         live = one.live
-        recalled = recall(live.group, live.served, one.row)
+        if one.told.observed is not None:  # the number of observed positions differs
+            alike[i] = [(one, None)]
+            continue
+        recalled = recall(live.group, live.served, one.told.row)
         if recalled is None:
             learned.append(Learned(one, live.belief, live.probabilities))
         else:
@@ -360,37 +420,51 @@ def learn_all(waiting: Sequence[PendingReward]) -> list[Learned]:
     return [one for one in learned if _is_believable(one)]
 
 
-def _learn_alike(some: Sequence[tuple[PendingReward, Recalled]]) -> list[Learned]:
-    """Learn rewards of sessions of one policy, whose contexts have one shape."""
+def _learn_alike(some: Sequence[tuple[PendingReward, Recalled | None]]) -> list[Learned]:
+    """Learn rewards of sessions of one policy, whose contexts have one shape; or of one list."""
     pending = [one for one, _ in some]
     policy = pending[0].live.group.policy
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # _is_believable checks for it
-            learned = learn_together(
-                policy,
-                concatenate([one.live.belief for one in pending]),
-                [recalled for _, recalled in some],
-                [one.row for one in pending],
-                [one.value for one in pending],
-            )
+            learned = _learn_pending(policy, pending, [recalled for _, recalled in some])
             states = state_probabilities(policy, learned, len(some))
     except ValueError as error:  # one reward is invalid for the model
         if len(some) > 1:
             return [one for pair in some for one in _learn_alike([pair])]
-        pending[0].answer = Invalid(f"value {pending[0].value}: {error}")
+        pending[0].answer = Invalid(f"value {pending[0].told.value}: {error}")
         return []
     predicted = [_predict(*pair) for pair in some]
     return list(map(Learned, pending, separate(learned, len(some)), states, predicted))
 
 
-def _predict(pending: PendingReward, recalled: Recalled) -> float | None:
+def _learn_pending(
+    policy: AnyPolicy, pending: Sequence[PendingReward], recalled: Sequence[Recalled | None]
+) -> Any:
+    if pending[0].told.observed is not None:  # of a list, which is alone
+        live, told = pending[0].live, pending[0].told
+        return learn(live.group, live.served, live.belief, told.row, told.value, told.observed)
+    return learn_together(
+        policy,
+        concatenate([one.live.belief for one in pending]),
+        cast(Sequence[Recalled], recalled),
+        [one.told.row for one in pending],
+        [one.told.value for one in pending],
+    )
+
+
+def _predict(pending: PendingReward, recalled: Recalled | None) -> float | None:
     """Return the mean of a reward under its session's belief, for some of the decisions.
 
     It takes about as long as learning the reward, so one decision in PREDICTED is chosen by its
-    token. A decision of a former model has no prediction of the session's model.
+    token. A decision of a former model has no prediction of the session's model, a list none.
     """
-    live, row = pending.live, pending.row
-    if row.token % PREDICTED or row.model != live.row.model or live.group.n_users is not None:
+    live, row = pending.live, pending.told.row
+    if (
+        recalled is None
+        or row.token % PREDICTED
+        or row.model != live.row.model
+        or live.group.n_users is not None
+    ):
         return None
     context, action = recalled.context, recalled.action
     if context is not None and live.served.model.n_actions is None:
@@ -407,7 +481,7 @@ def _is_believable(learned: Learned) -> bool:
     if math.isfinite(sum(learned.probabilities)):
         return True
     pending.answer = Invalid(
-        f"value {pending.value} is so far from anything the model {pending.live.served.name} "
+        f"value {pending.told.value} is so far from anything the model {pending.live.served.name} "
         "expects that no state could be believed after it: check its unit"
     )
     return False
@@ -425,5 +499,5 @@ def _kind(place: int, pending: PendingReward, recalled: Recalled) -> Any:
         id(group.policy),
         None if context is None else context.shape,
         None if eligible is None else eligible.shape,
-        pending.row.propensity is None,
+        pending.told.row.propensity is None,
     )

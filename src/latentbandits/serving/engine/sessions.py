@@ -11,15 +11,25 @@ from typing import Any
 import msgspec
 
 from latentbandits.models.attributes.parts import part
+from latentbandits.policies.registry import AUTO
 from latentbandits.serving.engine.models import Library, Memory
 from latentbandits.serving.engine.open_session import Live, check_same_user, encode_user, never
 from latentbandits.serving.engine.restoring import Restoring
 from latentbandits.serving.engine.statistics import Changes, Statistics
 from latentbandits.serving.errors import Invalid
-from latentbandits.serving.records import DecisionRow, SessionRow
-from latentbandits.serving.settings import EngineSettings, RewardRange, group_of
+from latentbandits.serving.records import ActivationRow, DecisionRow, SessionRow
+from latentbandits.serving.settings import (
+    MAIN,
+    TRIAL,
+    TRIAL_SHARE,
+    EngineSettings,
+    Group,
+    RewardRange,
+    group_of,
+)
 from latentbandits.serving.stores.protocol import Store
 
+_ON_TRIAL = Group(TRIAL, AUTO, TRIAL_SHARE)
 _OVERHEAD = 600  # bytes per session in the cache, without its belief
 
 
@@ -221,8 +231,7 @@ class Sessions:
             if user is not None:
                 check_same_user(live.row, user)
             return live
-        activation = self.library.active
-        group = group_of(name, self._salt, self._groups)
+        group, activation = self._assigned(name)
         key = self.orders.next()
         now = self.clock()
         row = SessionRow(
@@ -243,6 +252,17 @@ class Sessions:
         if user is not None:
             self._check_user(activation.model, user)
         return self.restoring.fresh(row)
+
+    def _assigned(self, name: str) -> tuple[str, ActivationRow]:
+        """Return the group of a new session, and the activation whose model it begins with.
+
+        Each trial divides the sessions of the main group anew.
+        """
+        group, trial = group_of(name, self._salt, self._groups), self.library.trial
+        if group != MAIN or trial is None:
+            return group, self.library.active
+        group = group_of(name, self._salt + trial.model.encode(), (_ON_TRIAL,))
+        return group, trial if group == TRIAL else self.library.active
 
     def _check_user(self, model: str, user: Mapping[str, Any]) -> None:
         """Refuse attributes that the model's gate does not know; without one, all are logged."""

@@ -7,6 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -14,14 +15,24 @@ import msgspec
 from latentbandits.evaluation.intervals import SessionMean
 from latentbandits.serving.engine.values import RatesView, Second
 from latentbandits.serving.errors import Damaged
-from latentbandits.serving.records import DecisionRow, SessionRow, floats
+from latentbandits.serving.records import (
+    DecisionRow,
+    SessionRow,
+    floats,
+    rewards_by_position,
+    shown_actions,
+)
 from latentbandits.serving.stores.protocol import LogReader, Store
 
 _log = logging.getLogger(__name__)
 ROUNDS = 50  # first rounds of a session, which have totals of their own
+DAYS = 30  # latest days, which have totals of their own
 ROUNDING = 1e-13  # a sum of squares this much smaller than its terms is a rounding error
 STATISTICS = "statistics/"
+SHOWN_AT, CLICKED_AT = "list_shown_", "list_clicked_"
+"""Prefixes of the counts of positions of lists, from 1: those shown, and those with a reward."""
 KEPT = 300  # seconds whose counts are kept
+_DAY_MS = 86_400_000
 _AVERAGED = 10
 _PAGE = 1_000
 encode_totals = msgspec.msgpack.Encoder().encode
@@ -115,6 +126,10 @@ class Statistics(msgspec.Struct):
     tallies: dict[str, Tally] = msgspec.field(default_factory=dict)  # by "policy model"
     shares: dict[str, list[float]] = msgspec.field(default_factory=dict)  # by model
     counts: dict[str, int] = msgspec.field(default_factory=dict)
+    days: dict[str, dict[int, GroupTotals]] = msgspec.field(default_factory=dict)
+    """By group and day: the sessions that began on this day, counted since 1970 (UTC)."""
+    days_from: int = 0
+    """Sessions that began before this time have no day: their first rewards were not counted."""
 
     def group(self, group: str) -> GroupTotals:
         """Return the totals of a group, which is added where it is new."""
@@ -160,14 +175,27 @@ class Statistics(msgspec.Struct):
         if session.rounds == 0:
             self.count("started")
 
+    def listed(self, length: int) -> None:
+        """Count a list of this length."""
+        self.count("lists")
+        for position in range(1, length + 1):
+            self.count(f"{SHOWN_AT}{position}")
+
+    def clicked(self, rewards: Sequence[float | None], before: Sequence[float | None] = ()) -> None:
+        """Count positions of a list with a reward above 0, without those that had one `before`."""
+        for position, (new, old) in enumerate(zip_longest(rewards, before), 1):
+            if (new or 0.0) > 0 and not (old or 0.0) > 0:
+                self.count(f"{CLICKED_AT}{position}")
+
     def merged(self, into: SessionRow, other: SessionRow) -> None:
         """Count two sessions as one."""
         self.move_share(other.model, floats(other.probabilities), [])
         self.group(into.group).add_session(into.reward_sum, into.rewards, sign=-1)
         self.group(other.group).add_session(other.reward_sum, other.rewards, sign=-1)
-        self.group(into.group).add_session(
-            into.reward_sum + other.reward_sum, into.rewards + other.rewards
-        )
+        both = into.reward_sum + other.reward_sum, into.rewards + other.rewards
+        self.group(into.group).add_session(*both)
+        self.earned(other.group, other.started, (other.reward_sum, other.rewards), (0.0, 0))
+        self.earned(into.group, into.started, (into.reward_sum, into.rewards), both)
         self.count("merged")
 
     def rewarded(
@@ -206,6 +234,24 @@ class Statistics(msgspec.Struct):
             one.rewards += more
             one.reward_sum += value - old
             one.reward_squares += value * value - old * old
+
+    def earned(
+        self, group: str, started: int, before: tuple[float, int], after: tuple[float, int]
+    ) -> None:
+        """Count the rewards of a session (sum, number) on the day that it began, of the latest."""
+        days, day = self.days.setdefault(group, {}), started // _DAY_MS
+        if started < self.days_from:
+            return
+        totals = days.get(day)
+        if totals is None:
+            latest = max(days, default=day)
+            if day <= latest - DAYS:
+                return
+            for old in [one for one in days if one <= day - DAYS]:
+                del days[old]
+            totals = days[day] = GroupTotals()
+        totals.add_session(*before, sign=-1)
+        totals.add_session(*after)
 
     def move_share(self, model: str, before: Sequence[float], after: Sequence[float]) -> None:
         """Update the totals for changed state probabilities of a session.
@@ -248,6 +294,8 @@ class Changes:
         """Count a decision, and the session of which it is the first."""
         self._decisions += 1
         self.add(Statistics.session_decided, session, row, probabilities)
+        if row.click_model is not None:
+            self.add(Statistics.listed, len(shown_actions(row)))
 
     def rewarded(
         self,
@@ -264,6 +312,8 @@ class Changes:
             Statistics.rewarded, session.group, row.policy, row.model, row.round, value, before,
             replaced, predicted,
         )  # fmt: skip
+        after = (before[0] + value - (replaced or 0.0), before[1] + (replaced is None))
+        self.add(Statistics.earned, session.group, session.started, before, after)
 
     def carry_out(self, totals: Statistics, rates: Rates) -> bool:
         """Apply all changes; returns whether there were any."""
@@ -298,6 +348,10 @@ def combined(parts: Sequence[Statistics]) -> Statistics:
     for part in parts:
         for name, group in part.groups.items():
             _add(total.groups.setdefault(name, GroupTotals()), group)
+        for name, days in part.days.items():
+            of_group = total.days.setdefault(name, {})
+            for day, one in days.items():
+                _add(of_group.setdefault(day, GroupTotals()), one)
         for name, tally in part.tallies.items():
             _add(total.tallies.setdefault(name, Tally()), tally)
         for name, times in part.counts.items():
@@ -360,7 +414,10 @@ def read_totals(store: Store) -> Statistics:
     try:
         kept = store.note(f"{STATISTICS}{store.node}")
         if kept is not None:
-            return decode_totals(kept)
+            totals = decode_totals(kept)
+            if not totals.days and totals.counts.get("applied"):  # written before days were counted
+                totals.days_from = int(time.time() * 1000)
+            return totals
     except (Damaged, msgspec.DecodeError) as error:
         _log.warning("the totals are damaged and computed anew from the log: %s", error)
     if store.shared:
@@ -375,7 +432,7 @@ def read_totals(store: Store) -> Statistics:
 def computed_totals(store: Store, reader: LogReader) -> Statistics:
     """Return the totals of all decisions, rewards and sessions that the store still has."""
     totals = Statistics()
-    begun: set[int] = set()
+    begun: dict[int, int] = {}  # when each session began
     sums: dict[int, tuple[float, int]] = {}
     position, until = 0, reader.end()
     while page := reader.read(position, _PAGE, until=until):
@@ -384,16 +441,22 @@ def computed_totals(store: Store, reader: LogReader) -> Statistics:
             row, reward = event.decision, event.reward
             if reward is None:
                 if row.session not in begun:
-                    begun.add(row.session)
+                    begun[row.session] = row.time
                     totals.count("started")
                 probabilities = floats(row.probabilities)
                 totals.decided(row.group, row.policy, row.model, row.round, probabilities)
+                if row.click_model is not None:
+                    totals.listed(len(shown_actions(row)))
             elif reward.status == "late":
                 totals.count("late")
             elif event.current is not None and event.current.order == reward.order:
                 before = sums.get(row.session, (0.0, 0))
                 totals.rewarded(row.group, row.policy, row.model, row.round, reward.value, before)
-                sums[row.session] = (before[0] + reward.value, before[1] + 1)
+                after = (before[0] + reward.value, before[1] + 1)
+                totals.earned(row.group, begun[row.session], before, after)
+                sums[row.session] = after
+                if row.click_model is not None:
+                    totals.clicked(rewards_by_position(row, reward))
     for key in begun:
         session = store.session(key)
         if session is None:

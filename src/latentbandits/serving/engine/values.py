@@ -21,7 +21,7 @@ class DecisionRequest(msgspec.Struct, frozen=True):
     `default` is played, marked as a fallback, where no model ever had one of the actions.
     `user_features` in a session's first request are the attributes of its user, by name; later
     requests may repeat them, but state no others. `user` says who asks, where the policy learns
-    across users and the session is their population.
+    across users and the session is their population. `length` asks for a list of that many actions.
     """
 
     session: str
@@ -32,10 +32,17 @@ class DecisionRequest(msgspec.Struct, frozen=True):
     exclude: list[str] | None = None
     user_features: dict[str, UserValue] | None = None
     user: str | None = None
+    length: int | None = None
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """A decision, committed to the store."""
+    """A decision, committed to the store.
+
+    Of a list, `actions` are in order, `indices` and `propensities` go with them, and `action`,
+    `index` and `propensity` are those of the first. A propensity is the probability of an action
+    given those above it: their product is the probability of the list. `click_model` says how
+    users are taken to look at it.
+    """
 
     decision_id: str
     action: str
@@ -48,14 +55,35 @@ class Decided(msgspec.Struct, frozen=True):
     round: int
     fallback: bool = False
     reward_token: str | msgspec.UnsetType = msgspec.UNSET  # where the request asks for one
+    actions: list[str] | msgspec.UnsetType = msgspec.UNSET  # of a list, like those that follow
+    indices: list[int] | msgspec.UnsetType = msgspec.UNSET
+    propensities: list[float | None] | msgspec.UnsetType = msgspec.UNSET
+    click_model: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def shown(self) -> list[str]:
+        """The actions from the top; the one action, where no list was asked for."""
+        return [self.action] if isinstance(self.actions, msgspec.UnsetType) else self.actions
 
 
 class RewardReport(msgspec.Struct, frozen=True):
-    """The reward that a decision earned."""
+    """The reward that a decision earned.
+
+    A list has no `value`, but the action that was `clicked` (None: none was) where its click model
+    is a cascade, or `values` of some or all of its actions.
+    """
 
     decision_id: str
-    value: float
+    value: float | msgspec.UnsetType = msgspec.UNSET
     event_id: str | None = None
+    clicked: str | msgspec.UnsetType | None = msgspec.UNSET
+    values: dict[str, float] | None = None
+
+    def told(self) -> str:
+        """Return the reward as text, for the audit log."""
+        if self.clicked is not msgspec.UNSET:
+            return f"a click on {self.clicked!r}"
+        return repr(self.value if self.values is None else self.values)
 
 
 class Rewarded(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -26,7 +26,13 @@ from latentbandits.serving.http.messages import (
 )
 from latentbandits.serving.http.metrics import snapshot
 from latentbandits.serving.http.pages import HEADERS, PAGES, PLAY_PAGES, document, reference
-from latentbandits.serving.http.requests import Handler, Preflight, Requests, admitted
+from latentbandits.serving.http.requests import (
+    Handler,
+    Preflight,
+    Requests,
+    admitted,
+    refusal_answer,
+)
 from latentbandits.serving.http.service import Service
 
 Background: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
@@ -110,6 +116,7 @@ def _routed(
         Route("/healthz", _health),
         Route("/readyz", _readiness(service)),
         Route("/metrics", _metrics(service)),
+        Route("/report", _report(service)),
         Route("/openapi.json", lambda request: _json(specification)),
         Route("/docs", lambda request: Response(shown, 200, HEADERS, "text/html")),
         *(PLAY_PAGES if service.settings.play else ()),
@@ -187,3 +194,25 @@ def _metrics(service: Service) -> View:
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return metrics
+
+
+def _report(service: Service) -> View:
+    """Serve the page that the fit of the active model wrote; its styles and pictures are inside."""
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+    headers = {**HEADERS, "content-security-policy": policy}
+
+    async def report(request: Request) -> Response:
+        try:
+            admitted(service, dict(request.scope["headers"]), "read", shared=True).spend(1)
+        except NotAdmitted as refusal:
+            return _error(refusal.answer())
+        try:
+            file = await service.active_report()
+        except Refused as refusal:
+            return _error(refusal_answer(refusal))
+        if file is None:
+            problem = Problem("not_found", "the active model's folder has no report of its fit")
+            return _error(problem_answer(404, problem))
+        return FileResponse(file, headers=headers)
+
+    return report

@@ -33,6 +33,7 @@ from latentbandits.serving.http.keys import Caller, Scope
 from latentbandits.serving.http.messages import (
     MAX_PAGE,
     ActionBody,
+    ActionsEarned,
     ActivateRequest,
     ActiveModel,
     CatalogueChange,
@@ -60,11 +61,14 @@ from latentbandits.serving.http.messages import (
 )
 from latentbandits.serving.http.tokens import RewardTokens
 from latentbandits.serving.http.views import (
+    LATEST,
+    actions_earned,
     catalogue,
     events_of,
     models,
     overview,
     relearnings,
+    state_name,
     view_with,
 )
 from latentbandits.serving.log import CURSOR
@@ -73,6 +77,7 @@ from latentbandits.serving.settings import MAIN
 from latentbandits.serving.tuning import lacks_policy, tune_apart
 
 if TYPE_CHECKING:
+    from latentbandits.models.clicks import ClickModel
     from latentbandits.serving.engine.engine import Engine
     from latentbandits.serving.engine.models import ServedModel
     from latentbandits.serving.engine.open_session import Live
@@ -320,6 +325,20 @@ async def show_catalogue(call: Call) -> CatalogueView:
     return await call.service.writer.run(catalogue)
 
 
+async def show_actions(call: Call) -> ActionsEarned:
+    """Return what each action of the active model earned lately."""
+
+    def find(engine: Engine) -> tuple[str, list[str], dict[str, str]]:
+        served = engine.library.served(engine.library.active.model)
+        called = engine.settings.state_names
+        states = [state_name(called, s) for s in range(served.model.n_states)]
+        names = dict(zip(served.space.names or (), served.space.titles, strict=True))
+        return served.id, states, names
+
+    found = await call.service.writer.run(find)
+    return await call.service.read_latest(LATEST, lambda events: actions_earned(events, *found))
+
+
 async def add_actions(call: Call) -> CatalogueChange:
     """Add one or several actions to the active catalogue."""
     added = call.body if isinstance(call.body, list) else [call.body]
@@ -390,11 +409,14 @@ async def activate(call: Call) -> Models:
                 force=body.force,
                 who=call.caller.name,
                 if_active=body.if_active,
+                click_model=body.click_model,
             )
             _log.info("active model %s (%s): policy %s", new.id, new.name, new.of_group(MAIN).text)
             return new.id
 
         operation = f"activate {model.id} as {body.mode}, force {body.force}"
+        if body.click_model is not None:
+            operation += f", click model {body.click_model}"
         once(engine.store, body.request_id, operation, activate, str)
         return models(engine)
 
@@ -453,17 +475,20 @@ async def show_overview(call: Call) -> Overview:
     shown: Overview = await call.service.writer.run(overview, urgent=True)
     settings = call.service.settings
     runs = relearnings(settings.relearn)
-    return msgspec.structs.replace(shown, relearnings=runs, play=settings.play)
+    [active] = [one.name for one in shown.models.models if one.active]
+    report = call.service.report_file(active) is not None
+    return msgspec.structs.replace(shown, relearnings=runs, play=settings.play, report=report)
 
 
 async def play_game(call: Call) -> PlayView:
     """Play a game of the page /play; nothing is stored."""
 
-    def find(engine: Engine) -> ServedModel:
-        return engine.library.served(call.body.model or engine.library.active.model)
+    def find(engine: Engine) -> tuple[ServedModel, ClickModel]:
+        served = engine.library.served(call.body.model or engine.library.active.model)
+        return served, engine.library.click_model(served)
 
-    served = await call.service.writer.run(find)
-    return await call.service.in_thread(play, served, call.body)
+    served, clicks = await call.service.writer.run(find)
+    return await call.service.in_thread(play, served, call.body, clicks)
 
 
 def _session(call: Call) -> str:
@@ -550,6 +575,8 @@ ENDPOINTS = (
              ActiveModel, show_active, shared=True),
     Endpoint("GET", "/v1/catalogue", "read", "What the active model expects of its actions.",
              CatalogueView, show_catalogue),
+    Endpoint("GET", "/v1/actions", "read", "What each action earned lately.",
+             ActionsEarned, show_actions, shared=True),
     Endpoint("POST", "/v1/actions", "admin", "Add actions to the active catalogue.",
              CatalogueChange, add_actions, ActionBody, 201, errors=(409,),
              parameters=(_REQUEST_ID,), shared=True),

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from latentbandits.models.checks import FloatArray
+from latentbandits.models.clicks import AnyClickModel, ClickModel, Each, as_click_model
 from latentbandits.models.protocol import support_of
+from latentbandits.policies.lists import check_click_model, decide_list
 from latentbandits.serving.engine.actions import visit
 from latentbandits.serving.engine.models import ServedModel
 from latentbandits.serving.engine.open_session import state_probabilities
@@ -23,9 +25,12 @@ from latentbandits.serving.http.views import expected_rewards, telling
 from latentbandits.serving.settings import MAIN
 
 OFFERED = 4
+LISTED = 3
 
 
-def play(served: ServedModel, request: PlayRequest) -> PlayView:
+def play(
+    served: ServedModel, request: PlayRequest, click_model: AnyClickModel = "each"
+) -> PlayView:
     """Return the game after the visitor's picks; Invalid if it cannot be played."""
     ids = served.space.names
     if ids is None:
@@ -59,7 +64,9 @@ def play(served: ServedModel, request: PlayRequest) -> PlayView:
         taken.append(names[pick])
         moments += state_probabilities(policy, belief)
         offer, rng = _deal(shelf, request.seed, len(taken))
-    return PlayView(served.id, [ids[a] for a in offer], guesses, taken, moments)
+    rng = np.random.default_rng([request.seed, len(taken), 1])
+    shown = _next_list(served, belief, as_click_model(click_model), rng)
+    return PlayView(served.id, [ids[a] for a in offer], guesses, taken, moments, shown)
 
 
 def pick_rewards(model: Any, expected: FloatArray, pick: int) -> list[float]:
@@ -89,6 +96,27 @@ def _deal(shelf: Sequence[int], seed: int, number: int) -> tuple[list[int], np.r
     """Return the actions that are offered in a round, and the round's generator."""
     rng = np.random.default_rng([seed, number])
     return rng.permutation(shelf)[:OFFERED].tolist(), rng
+
+
+def _next_list(
+    served: ServedModel, belief: Any, clicks: ClickModel, rng: np.random.Generator
+) -> list[str]:
+    """Return the list that the policy would show, of LISTED actions if there are as many."""
+    group = served.of_group(MAIN)
+    inputs = served.space.ask(None, None)
+    mask = inputs.eligible
+    length = min(LISTED, inputs.n_actions if mask is None else int(mask.sum()))
+    try:
+        check_click_model(group.policy, clicks)
+        clicks.check_length(length)
+    except ValueError:  # the policy cannot show lists under this click model
+        clicks = Each()
+    context = inputs.context if group.n_users is None else visit(0, inputs.context)
+    needed = group.policy.learns_from == "own"
+    shown = decide_list(
+        group.policy, belief, context, rng, length, clicks, eligible=mask, propensity=needed
+    )
+    return [inputs.answer(action)[0] for action in shown.actions[0].tolist()]
 
 
 def _decide_and_learn(

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from latentbandits.serving.engine.lists import MAX_LENGTH
 from latentbandits.serving.engine.values import (
     Decided,
     DecisionRequest,
@@ -18,10 +19,17 @@ from latentbandits.serving.engine.values import (
     RewardReport,
     Second,
 )
-from latentbandits.serving.records import ActivationMode, Event, LogEntry, RewardEntry, SwapMode
+from latentbandits.serving.records import (
+    ActivationMode,
+    Event,
+    LogEntry,
+    RequestedMode,
+    RewardEntry,
+)
 
 __all__ = [  # answers that are values of the engine
-    "Decided", "Event", "Forgotten", "LogEntry", "RatesView", "RewardEntry", "Rewarded", "Second",
+    "Decided", "Event", "Forgotten", "LogEntry", "RatesView", "RewardEntry",
+    "Rewarded", "Second",
 ]  # fmt: skip
 
 MAX_BATCH = 100
@@ -56,6 +64,7 @@ Features = (
     | NamedFeatures
 )
 UserFeatures = Annotated[dict[Id, Text | Number | bool | None], Meta(max_length=MAX_ATTRIBUTES)]
+Length = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": MAX_LENGTH})]
 Actions = Annotated[list[Id], Meta(min_length=1, max_length=MAX_ACTIONS)]
 
 
@@ -76,6 +85,7 @@ class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
     for the whole session, and a later request that states others is refused (409).
     `user` says who asks, where the policy learns across users (HierTS) and the session is their
     population.
+    `length` asks for an ordered list of that many different actions; the answer has `actions`.
     `reward_token` asks for a token that allows to report this decision's reward without a key.
     """
 
@@ -88,18 +98,23 @@ class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
     user_features: UserFeatures | None = None
     user: Id | None = None
     reward_token: bool = False
+    length: Length | None = None
 
 
 class RewardRequest(RewardReport, frozen=True, forbid_unknown_fields=True):
-    """The reward that a decision earned.
+    """The reward that a decision earned: `value`.
 
+    Of a list it is the action that was `clicked` (null: it was seen and none was clicked), where
+    the list's click model is a cascade, or the `values` of some or all of its actions.
     `token` is the decision's `reward_token`: it takes the place of a key, and the body may then be
     sent as text/plain, which browsers do without asking first.
     """
 
     decision_id: Annotated[Id, Meta(examples=["343c1db679600000051193f670094651"])]
-    value: Annotated[Number, Meta(examples=[0.5])]
+    value: Annotated[Number, Meta(examples=[0.5])] | msgspec.UnsetType = msgspec.UNSET
     event_id: Id | None = None
+    clicked: Id | msgspec.UnsetType | None = msgspec.UNSET
+    values: Annotated[dict[Id, Number], Meta(min_length=1, max_length=MAX_ACTIONS)] | None = None
     token: Annotated[str, Meta(max_length=100)] | None = None
 
 
@@ -114,15 +129,19 @@ class ActivateRequest(Request, frozen=True):
     """A model to use from now on: a folder below the service's models folder, or the id of a
     model that it has already. `force` takes one that cannot answer what its predecessor could.
     The same `request_id` again activates nothing anew. With `if_active`, the id of a model, nothing
-    is activated where another model is active by now.
+    is activated where another model is active by now. The mode "trial" leaves the active model
+    as it is: until the next activation, half of the new sessions begin with this one.
+    `click_model` says how users look at lists: each, cascade, positions(1, 0.6, 0.4), or auto for
+    what the model's fit says; without it, the service's setting.
     """
 
     path: Id | None = None
     model: Id | None = None
-    mode: SwapMode | None = None
+    mode: RequestedMode | None = None
     force: bool = False
     request_id: Id | None = None
     if_active: Id | None = None
+    click_model: Id | None = None
 
 
 class NewActionRequest(NewAction, frozen=True, forbid_unknown_fields=True):
@@ -191,11 +210,12 @@ class Swap(msgspec.Struct, frozen=True):
 
 
 class Models(msgspec.Struct, frozen=True):
-    """All models that the service has, and when each was activated."""
+    """All models that the service has, and when each was activated; `trial` is the one on trial."""
 
     active: str
     models: list[ModelView]
     swaps: list[Swap]
+    trial: str | None = None
 
 
 class ActiveModel(msgspec.Struct, frozen=True):
@@ -259,6 +279,15 @@ class RoundView(msgspec.Struct, frozen=True):
     reward: Band | None
 
 
+class DayView(msgspec.Struct, frozen=True):
+    """The sessions of a group that began on a day (`YYYY-MM-DD`, UTC) and have rewards."""
+
+    day: str
+    sessions: int
+    rewards: int
+    reward: Band | None
+
+
 class GroupView(msgspec.Struct, frozen=True):
     """The sessions that get the policy, or those that are held out.
 
@@ -273,6 +302,7 @@ class GroupView(msgspec.Struct, frozen=True):
     rewards: int
     reward: Band | None
     rounds: list[RoundView]
+    days: list[DayView] = []
 
 
 class DifferenceView(msgspec.Struct, frozen=True):
@@ -363,7 +393,8 @@ class Overview(msgspec.Struct, frozen=True):
     `counts` holds sessions `started`, `expired`, `restarted`, `merged`, `deleted`, `open`,
     `unexplained` (sessions that no state explains), `decisions`, and rewards `applied`,
     `duplicate`, `late`, `replaced`. `difference` is the mean
-    reward of the policy minus that of the holdout. `play` says whether the page /play is served.
+    reward of the policy minus that of the holdout. `play` says whether the page /play is served,
+    `report` whether /report has the report of the active model's fit.
     """
 
     time: float
@@ -379,6 +410,41 @@ class Overview(msgspec.Struct, frozen=True):
     recent: list[RecentSession]
     relearnings: list[Relearning] = []
     play: bool = True
+    report: bool = False
+
+
+class Earned(msgspec.Struct, frozen=True):
+    """Decisions for an action, the rewards that came, and their mean.
+
+    It has no interval before there are ten sessions.
+    """
+
+    decisions: int
+    rewards: int
+    reward: Band | None
+
+
+class ActionEarned(msgspec.Struct, frozen=True):
+    """An action: what it earned, from all sessions and by the state that was believed likeliest."""
+
+    action: str
+    name: str
+    total: Earned
+    states: list[Earned]
+
+
+class ActionsEarned(msgspec.Struct, frozen=True):
+    """Lists what the active model's actions earned, the most shown first (at most 100).
+
+    Counted are the latest decisions and rewards of the log, at most 10,000 of them, since `since`
+    (seconds since 1970; None before any). `states` has the names of the states.
+    """
+
+    model: str
+    since: float | None
+    decisions: int
+    states: list[str]
+    actions: list[ActionEarned]
 
 
 class CatalogueItem(msgspec.Struct, frozen=True):
@@ -423,6 +489,7 @@ class PlayView(msgspec.Struct, frozen=True):
 
     `offer` has the ids of the actions to pick from next. `guesses` and `taken` have one action for
     each round, `state_probabilities` one belief before the first round and one after each.
+    `next_list` is the list of actions that the policy would show this visitor now.
     """
 
     model: str
@@ -430,6 +497,7 @@ class PlayView(msgspec.Struct, frozen=True):
     guesses: list[str]
     taken: list[str]
     state_probabilities: list[list[float]]
+    next_list: list[str] = []
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.statistics import Statistics, Tally
+from latentbandits.serving.engine.statistics import CLICKED_AT, SHOWN_AT, Statistics, Tally
 from latentbandits.serving.http import views
 from latentbandits.serving.http.messages import DifferenceView
 
@@ -34,6 +34,7 @@ class Snapshot(NamedTuple):
     groups: list[tuple[str, str, int, float]]  # group, policy, rewards, mean
     entropies: list[tuple[str, int, float]]  # group, round, bits
     differences: list[DifferenceView]
+    lists: dict[str, int]  # counts of lists and of their positions
     active: str
     activated: float
 
@@ -55,6 +56,7 @@ def snapshot(engine: Engine) -> Snapshot:
             if one.round in _ROUNDS and one.entropy is not None
         ],
         views.differences(totals, [group.group for group in groups]),
+        {name: n for name, n in totals.counts.items() if name.startswith("list")},
         engine.library.active.model,
         views.activated(engine),
     )
@@ -165,6 +167,18 @@ class TotalsCollector(Collector):
             "sessions whose rewards no state explains; of a right model at most one in twenty",
             totals.counts["unexplained"],
         )
+        yield CounterMetricFamily(
+            "latentbandits_lists", "lists decided", totals.lists.get("lists", 0)
+        )
+        yield _by_position(
+            "latentbandits_list_positions", "actions shown in lists", SHOWN_AT, totals.lists
+        )
+        yield _by_position(
+            "latentbandits_list_clicks",
+            "actions in lists with a reward above 0",
+            CLICKED_AT,
+            totals.lists,
+        )
         activated = GaugeMetricFamily(
             "latentbandits_model_activated_seconds",
             "time at which the active model was activated, since 1970",
@@ -225,3 +239,11 @@ class TotalsCollector(Collector):
         for group, round_, bits in totals.entropies:
             entropy.add_metric([group, str(round_)], bits)
         yield entropy
+
+
+def _by_position(name: str, text: str, prefix: str, counts: dict[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=["position"])
+    for key, n in counts.items():
+        if key.startswith(prefix):
+            family.add_metric([key.removeprefix(prefix)], n)
+    return family

@@ -205,6 +205,7 @@ _SESSION = {
     "belief": {"log_weights": [-0.8, -3.1]}, "history": [_EVENT],
 }  # fmt: skip
 _CHANGE = {"model": "5d9f1fd82f05", "actions": ["green"], "n_actions": 3}
+_EARNED = {"decisions": 2, "rewards": 2, "reward": {"mean": 0.5, "low": None, "high": None}}
 ANSWERS: dict[str, Any] = {
     "decide": {
         "decision_id": _DECISION, "action": "red", "index": 0, "propensity": 0.6,
@@ -224,6 +225,12 @@ ANSWERS: dict[str, Any] = {
         "high": 0.9, "favours": [["red"], ["blue"]],
         "items": [{"action": "red", "name": "red", "expected": [0.9, 0.1]},
                   {"action": "blue", "name": "blue", "expected": [0.2, 0.8]}],
+    },
+    "show_actions": {
+        "model": "a3628c42ec49", "since": 1790000000.0, "decisions": 2,
+        "states": ["State 1", "State 2"],
+        "actions": [{"action": "red", "name": "red", "total": _EARNED,
+                     "states": [_EARNED, {"decisions": 0, "rewards": 0, "reward": None}]}],
     },
     "add_actions": _CHANGE,
     "retire_action": _CHANGE | {"n_actions": 2},

@@ -292,7 +292,7 @@ class Handler:
         if isinstance(answer, NotAdmitted):
             return answer.answer()
         if isinstance(answer, Refused):
-            return _refusal(answer)
+            return refusal_answer(answer)
         status = 200 if isinstance(answer, list) else self._endpoint.status
         return status, encode_json(answer), _NO_MORE
 
@@ -447,7 +447,7 @@ def _parameters(endpoint: Endpoint, scope: Scope) -> dict[str, str]:
     return {**values, **scope.get("path_params", {})}
 
 
-def _refusal(refusal: Refused) -> Answered:
+def refusal_answer(refusal: Refused) -> Answered:
     status = next((code for kind, code in STATUSES if isinstance(refusal, kind)), 422)
     message = refusal.message
     if isinstance(refusal, OutcomeUnknown):  # its message may contain the database's address

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from latentbandits.models.artefacts.files import ArtefactError, read_files
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.model_rows import ActionNames
+from latentbandits.serving.engine.model_rows import ActionNames, content_id
 from latentbandits.serving.engine.writer import Writer
 from latentbandits.serving.errors import Busy, Refused, StoreUnavailable
 from latentbandits.serving.http.keys import Audit, Keys
 from latentbandits.serving.http.messages import Log
 from latentbandits.serving.http.metrics import Metrics
 from latentbandits.serving.http.tokens import RewardTokens
-from latentbandits.serving.log import Cursors, forgotten, log_entry, reward_entry
+from latentbandits.serving.log import Cursors, forgotten, log_entries, reward_entries
+from latentbandits.serving.records import LoggedEvent
 from latentbandits.serving.settings import Settings
 from latentbandits.serving.stores import LogReader
 
@@ -29,6 +31,8 @@ _MOST_LOG_BYTES = 8 * 2**20  # approximate largest size of a page of the log
 _WATCH_SECONDS = 0.25
 _PROBE_SECONDS = 1.0
 _MOST_READERS = 4
+_LATEST_PAGE = 1_000
+REPORT_FILE = "report.html"
 
 
 class Service:
@@ -89,6 +93,12 @@ class Service:
         """Read a page of the log."""
         return await self._beside(lambda reader: self._page(reader, since, limit, until))
 
+    async def read_latest(
+        self, n_events: int, read: Callable[[Iterator[LoggedEvent]], Answer]
+    ) -> Answer:
+        """Return what `read` makes of the latest events of the log."""
+        return await self._beside(lambda reader: read(_latest(reader, n_events)))
+
     async def forgotten(self, decisions: Sequence[str]) -> list[str]:
         """Return the ids of those decisions that the store no longer has, or never had."""
         return await self._beside(lambda reader: forgotten(reader, decisions))
@@ -127,12 +137,38 @@ class Service:
         begin, end = cursors.span(reader, since, until)
         events = reader.read(begin, limit, _MOST_LOG_BYTES, end)
         decisions = [e for e in events if e.reward is None]
+        rewards = [e for e in events if e.reward is not None]
         return Log(
-            [log_entry(event, self._names, cursors) for event in decisions],
-            [reward_entry(event, cursors) for event in events if event.reward is not None],
+            [entry for one in decisions for entry in log_entries(one, self._names, cursors)],
+            [entry for one in rewards for entry in reward_entries(one, cursors)],
             cursors.at(events[-1].position) if events else since,
             cursors.at(end),
         )
+
+    def report_file(self, name: str) -> Path | None:
+        """Return the page that a fit wrote beside the model of this name; None if there is none."""
+        if self.models_folder is None:
+            return None
+        file = (self.models_folder / name / REPORT_FILE).resolve()
+        inside = file.is_relative_to(self.models_folder.resolve())
+        return file if inside and file.is_file() else None
+
+    async def active_report(self) -> Path | None:
+        """Return the page about the active model; None too if the folder has another model now."""
+
+        def find(engine: Engine) -> tuple[str, str]:
+            active = engine.library.active.model
+            return active, engine.library.summaries()[active][0]
+
+        model, name = await self.writer.run(find)
+        file = self.report_file(name)
+        if file is None:
+            return None
+        try:
+            files = await self.in_thread(read_files, file.parent)
+        except ArtefactError:
+            return None
+        return file if content_id(files) == model else None
 
     async def in_thread(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
         """Call a function in another thread, and wait for it."""
@@ -155,6 +191,14 @@ class Service:
                     await asyncio.sleep(0.1)
             except Refused as refusal:
                 _log.warning("expired sessions were left for later: %s", refusal)
+
+
+def _latest(reader: LogReader, n_events: int) -> Iterator[LoggedEvent]:
+    end = reader.end()
+    position = max(0, end - n_events)
+    while page := reader.read(position, _LATEST_PAGE, _MOST_LOG_BYTES, end):
+        yield from page
+        position = page[-1].position
 
 
 def _nothing(engine: Engine) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +32,15 @@ from latentbandits.serving.engine.statistics import (
     decode_totals,
 )
 from latentbandits.serving.http.messages import (
+    ActionEarned,
+    ActionsEarned,
     Band,
     Calibration,
     CatalogueItem,
     CatalogueView,
+    DayView,
     DifferenceView,
+    Earned,
     Event,
     GroupView,
     Models,
@@ -48,8 +55,8 @@ from latentbandits.serving.http.messages import (
     Swap,
 )
 from latentbandits.serving.log import event_fields
-from latentbandits.serving.records import SessionRow, floats
-from latentbandits.serving.settings import HOLDOUT, MAIN
+from latentbandits.serving.records import LoggedEvent, SessionRow, floats
+from latentbandits.serving.settings import HOLDOUT, MAIN, TRIAL, TRIAL_SHARE
 
 SHOWN = 20_000
 """Numbers of an array of a belief that are shown: it bounds the answer."""
@@ -57,6 +64,11 @@ SHOWN = 20_000
 MOST = 100
 """Actions that the catalogue shows."""
 
+LATEST = 10_000
+"""Events of the log, decisions and rewards, that the table of actions counts."""
+
+_FEWEST = 10  # sessions of an action that has an interval: with fewer it says nothing
+_EPOCH = date(1970, 1, 1)
 _FAVOURED = 3
 _RECENT = 20
 _ALPHA = 0.05
@@ -103,8 +115,9 @@ def session_view(details: SessionDetails) -> SessionView:
 def events_of(details: SessionDetails) -> list[Event]:
     """Return the decisions of a session as its history shows them."""
     return [
-        Event(**event_fields(one.decision, one.reward, is_new=is_new))
+        Event(**fields)
         for one, is_new in zip(details.decisions, details.of_new_actions, strict=True)
+        for fields in event_fields(one.decision, one.reward, is_new=is_new)
     ]
 
 
@@ -180,7 +193,7 @@ def activated(engine: Engine) -> float:
     Changes of its catalogue, which activate the same model with other actions, do not count.
     """
     activations = engine.library.activations
-    whole = [row for row in activations if row.mode != "extended"]
+    whole = [row for row in activations if row.mode not in ("extended", "trial")]
     return (whole or activations)[-1].time / 1000
 
 
@@ -194,9 +207,18 @@ def statistics(engine: Engine) -> Statistics:
     return combined([engine.statistics, *others])
 
 
+def _shares(engine: Engine) -> dict[str, float]:
+    """Return the share of new sessions that every group gets, that of a trial too."""
+    shares = engine.settings.shares()
+    if engine.library.trial is not None:
+        shares[TRIAL] = shares[MAIN] * TRIAL_SHARE
+        shares[MAIN] -= shares[TRIAL]
+    return shares
+
+
 def shown_groups(engine: Engine, totals: Statistics) -> list[str]:
     """Return the main group and those that get or got any sessions."""
-    shares = engine.settings.shares()
+    shares = _shares(engine)
     named = {**shares, **dict.fromkeys(totals.groups, 0.0)}
     return [
         name
@@ -230,18 +252,29 @@ def counts(totals: Statistics) -> dict[str, int]:
 
 def group_view(engine: Engine, group: str, totals: Statistics) -> GroupView:
     """Return a group of sessions as the page shows it."""
-    total, settings = totals.group(group), engine.settings
-    served = engine.library.served(engine.library.active.model)
+    total, library = totals.group(group), engine.library
+    activation = library.trial if group == TRIAL else None
+    served = library.served((activation or library.active).model)
     return GroupView(
         group=group,
         policy=served.of_group(group).text,
-        share=settings.shares().get(group, 0.0),
+        share=_shares(engine).get(group, 0.0),
         sessions=total.sessions,
         decisions=total.decisions,
         rewards=total.rewards,
         reward=_mean_band(total),
         rounds=[_round_view(number, one) for number, one in enumerate(total.rounds, 1)],
+        days=[
+            _day_view(day, one)
+            for day, one in sorted(totals.days.get(group, {}).items())
+            if one.rewards > 0  # none are left if its sessions were merged into others
+        ],
     )
+
+
+def _day_view(day: int, one: GroupTotals) -> DayView:
+    written = (_EPOCH + timedelta(days=day)).isoformat()
+    return DayView(day=written, sessions=one.sessions, rewards=one.rewards, reward=_mean_band(one))
 
 
 def states(engine: Engine, totals: Statistics) -> list[StateView]:
@@ -284,6 +317,7 @@ def models(engine: Engine) -> Models:
             for model_id, (name, summary) in library.summaries().items()
         ],
         swaps=[Swap(row.time / 1000, row.model, row.mode) for row in library.activations],
+        trial=None if library.trial is None else library.trial.model,
     )
 
 
@@ -360,6 +394,64 @@ def catalogue(engine: Engine) -> CatalogueView:
             for a in telling(served, expected)
         ],
     )
+
+
+class _ActionTotals:
+    """Decisions for an action, and the sum and number of the rewards of each session."""
+
+    def __init__(self) -> None:
+        self.decisions = 0
+        self.sessions: dict[int, tuple[float, int]] = {}
+
+    def add(self, session: int, value: float) -> None:
+        total, count = self.sessions.get(session, (0.0, 0))
+        self.sessions[session] = (total + value, count + 1)
+
+    def view(self) -> Earned:
+        totals = GroupTotals()
+        for total, count in self.sessions.values():
+            totals.add_session(total, count)
+        reward = _mean_band(totals)
+        if reward is not None and totals.sessions < _FEWEST:
+            reward = Band(reward.mean, None, None)
+        return Earned(self.decisions, totals.rewards, reward)
+
+
+def actions_earned(
+    events: Iterable[LoggedEvent], model: str, states: list[str], names: Mapping[str, str]
+) -> ActionsEarned:
+    """Return what each action earned in these events of the log, of the decisions by `model`.
+
+    `names` are what people call the actions.
+    """
+    totals: dict[str, list[_ActionTotals]] = defaultdict(
+        lambda: [_ActionTotals() for _ in range(1 + len(states))]  # of all sessions, and by state
+    )
+    since = None
+    decided: set[int] = set()
+    for event in events:
+        row, reward = event.decision, event.reward
+        if row.model != model or (reward is not None and row.order not in decided):
+            continue
+        probabilities = floats(row.probabilities)
+        counted = totals[row.action][:1]
+        if len(probabilities) == len(states) > 1:
+            likeliest = max(range(len(states)), key=probabilities.__getitem__)
+            counted.append(totals[row.action][1 + likeliest])
+        if reward is None:
+            since = row.time / 1000 if since is None else since
+            decided.add(row.order)
+            for one in counted:
+                one.decisions += 1
+        elif event.current is not None and event.current.order == reward.order:
+            for one in counted:
+                one.add(row.session, reward.value)
+    shown = sorted(totals.items(), key=lambda item: (-item[1][0].decisions, item[0]))[:MOST]
+    actions = [
+        ActionEarned(action, names.get(action, action), of_all.view(), [s.view() for s in by_state])
+        for action, (of_all, *by_state) in shown
+    ]
+    return ActionsEarned(model, since, len(decided), states, actions)
 
 
 def expected_rewards(served: ServedModel) -> FloatArray:

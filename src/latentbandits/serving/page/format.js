@@ -66,6 +66,16 @@ export function moment(seconds) {
   });
 }
 
+/** A day of the calendar, from milliseconds since 1970 (UTC): 18 Nov. */
+export function dayName(milliseconds) {
+  return new Date(milliseconds).toLocaleDateString("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
+}
+
+/** A mean with half of its 95% interval: 4.00 ±0.31. */
+export function withMargin({ mean, low, high }, written = amount) {
+  return low === null ? written(mean) : `${written(mean)} ±${amount((high - low) / 2, mean)}`;
+}
+
 /** "a", "a and b", "a, b and c". */
 export function listed(words) {
   if (words.length < 2) return words.join("");

@@ -13,6 +13,7 @@ export class Game {
   moments = []; // what was believed before each pick, and now: [{round, probabilities, told}]
   picks = []; // [{taken, guess}] as items
   offer = []; // items
+  nextList = []; // names of what the policy would show now, in order
   #seed = crypto.getRandomValues(new Uint32Array(1))[0];
   #places = []; // of the picks in their offers
   #items = new Map();
@@ -48,6 +49,7 @@ export class Game {
     const item = (action) => this.#items.get(action);
     this.#places = places;
     this.offer = game.offer.map(item);
+    this.nextList = game.next_list.map((action) => item(action)?.name ?? itemName(action));
     this.picks = game.taken.map((action, i) => ({ taken: item(action), guess: item(game.guesses[i]) }));
     this.moments = game.state_probabilities.map((probabilities, round) => ({
       round,

@@ -20,6 +20,7 @@ export function lines(series, { reading, format, ...frame }) {
       ...(frame.references ?? []).flatMap((reference) => rule(reference, x, y, frame.x ?? [xs[0], xs.at(-1)])),
       ...shown.map(({ style, points }) => shape("path", { class: `band ${style}`, d: band(points, x, y) })),
       ...shown.map(({ style, points }) => shape("path", { class: `line ${style}`, d: path(points, x, y) })),
+      ...shown.filter(({ points }) => points.length === 1).flatMap(({ style, points: [only] }) => alone(only, style, x, y)),
     ],
     dots: (i, x, y) => at(i).map(({ style, point }) =>
       shape("circle", { class: `dot ${style}`, cx: x(point.x), cy: y(point.y), r: 4 })),
@@ -46,11 +47,18 @@ function path(points, x, y) {
     if (point.y === null) {
       pen = "M";
     } else {
-      drawn += `${pen}${x(point.x).toFixed(1)} ${y(point.y).toFixed(1)}`;
+      drawn += `${pen}${x(point.x).toFixed(1)} ${y(point.y).toFixed(1)}${pen === "M" ? "h0" : ""}`; // a point alone is a dot
       pen = "L";
     }
   }
-  return points.length === 1 ? `${drawn}h1` : drawn;
+  return drawn;
+}
+
+/** A line of one point is a dot, with its interval. */
+function alone({ x: at, y: value, low = null, high = null }, style, x, y) {
+  const dot = shape("circle", { class: `dot ${style}`, cx: x(at), cy: y(value), r: 4 });
+  if (low === null) return [dot];
+  return [shape("path", { class: `line ${style}`, d: `M${x(at).toFixed(1)} ${y(low).toFixed(1)}V${y(high).toFixed(1)}` }), dot];
 }
 
 /** The area between low and high; it is interrupted where a point has no band. */

@@ -28,16 +28,16 @@ export class ModelsCard {
         head: ["Name", "Id", "Kind", "States", "Actions", ""],
         rows: models.models.map((one) => [one.name, one.id.slice(0, 6), one.kind, count(one.n_states), actions(one), one.active ? "active" : ""]),
       }),
-      block("Earned", {
-        head: ["Policy", "Model", "Decisions", "Rewards", "Mean reward", "Predicted, received"],
-        rows: series.map((one) => [
-          one.policy, title(one.model), count(one.decisions), count(one.rewards), amount(one.mean_reward), calibration(one)]),
-      }),
       block("Swaps", {
         head: ["When", "To", "Sessions under way"],
         rows: models.swaps.slice(-SWAPS).reverse().map(({ time, model, mode }, i, all) =>
           [moment(time), title(model), i === all.length - 1 && models.swaps.length <= SWAPS ? "the first model" : mode]),
       }),
+      block("Earned", {
+        head: ["Policy", "Model", "Decisions", "Rewards", "Mean reward", "Predicted, received"],
+        rows: series.map((one) => [
+          one.policy, title(one.model), count(one.decisions), count(one.rewards), amount(one.mean_reward), calibration(one)]),
+      }, "block whole"),
       ...(relearnings.length ? [timeline(relearnings)] : []));
   }
 }

@@ -1,12 +1,14 @@
-// From the overview to the views of its three charts.
+// From the overview to the views of its four charts.
 
-import { amount, rate } from "./format.js";
+import { amount, dayName, rate } from "./format.js";
 import { lines } from "./lines.js";
 import { around } from "./scale.js";
 
 const LONGEST = 300; // seconds
 const SHORTEST = 60;
 const WINDOW = 5;
+const DAY = 86400000; // milliseconds
+const FEW = 0.05; // of the rewards of the round that has most
 const STYLES = ["one", "two", "three", "four"]; // by the place of a group
 const byRound = { xTitle: "round", reading: (round) => `Round ${round}` };
 
@@ -14,18 +16,56 @@ export function groupName({ group, policy }) {
   return group === "policy" ? policy : `${group} (${policy})`;
 }
 
+/** Rounds that few sessions reached are left out: their wide bands would squeeze the rest. */
 export function rewardView({ groups }) {
+  const series = groups.map((one, place) => {
+    const known = one.rounds.filter(({ reward }) => reward !== null);
+    const most = Math.max(...known.map(({ rewards }) => rewards));
+    return {
+      name: groupName(one),
+      style: STYLES[place % STYLES.length],
+      points: known.filter(({ rewards }) => rewards >= FEW * most)
+        .map(({ round, reward }) => ({ x: round, y: reward.mean, low: reward.low, high: reward.high })),
+    };
+  });
+  return rewardLines(series, groups, byRound);
+}
+
+/** Days are counted since 1970; one without sessions is a gap. */
+export function dayView({ groups }) {
+  const days = groups.flatMap((one) => one.days.map(({ day }) => Date.parse(day) / DAY));
+  if (days.length === 0) return null;
+  const [first, last] = [Math.min(...days), Math.max(...days)];
   const series = groups.map((one, place) => ({
     name: groupName(one),
     style: STYLES[place % STYLES.length],
-    points: one.rounds.filter(({ reward }) => reward !== null)
-      .map(({ round, reward }) => ({ x: round, y: reward.mean, low: reward.low, high: reward.high })),
+    points: dayPoints(one.days, first, last),
   }));
-  const means = series.flatMap(({ points }) => points.map(({ y }) => y));
+  const step = Math.max(1, Math.ceil((last - first) / 4));
+  const air = Math.max(0.5, 0.04 * (last - first));
+  return rewardLines(series, groups, {
+    xTitle: "day",
+    x: [first - air, last + air],
+    xTicks: every(step, last - first).map((back) => last + back),
+    xFormat: (at) => dayName(at * DAY),
+    reading: (at) => dayName(at * DAY),
+  });
+}
+
+function dayPoints(days, first, last) {
+  const known = new Map(days.map(({ day, reward }) => [Date.parse(day) / DAY, reward]));
+  return Array.from({ length: last - first + 1 }, (_, n) => {
+    const reward = known.get(first + n) ?? { mean: null, low: null, high: null };
+    return { x: first + n, y: reward.mean, low: reward.low, high: reward.high };
+  });
+}
+
+function rewardLines(series, groups, frame) {
+  const drawn = series.flatMap(({ points }) => points.flatMap(({ y, low, high }) => [y, low, high]));
   return lines(series, {
-    ...byRound,
+    ...frame,
     format: amount,
-    y: around(means, { air: 0.25 }), // the few sessions of a late round would squeeze the rest
+    y: around(drawn),
     summary: groups.map((one) => `${groupName(one)} ${amount(one.reward?.mean)}`).join(", "),
   });
 }

@@ -92,6 +92,7 @@ function show() {
   bars.update(probabilities, catalogue.prior, catalogue.favours);
   find("belief").textContent =
     sentence(probabilities, { rounds: picks.length, who: VISITOR, favours: catalogue.favours });
+  find("next-list").textContent = game.nextList.join(", ");
   plot.update(picks.length === 0 ? null : unfolding(game.moments, { xTitle: "picks" }));
   const hits = picks.filter(({ taken, guess }) => taken === guess).length;
   const end = game.over ? " This game is over: start again." : "";

@@ -14,7 +14,7 @@ export function sentence(probabilities, { rounds, who, favours = null }) {
   const other = `${stateName(second.state).toLowerCase()} (${percent(second.p)})`;
   if (first.p < 0.5) return `It cannot tell yet: perhaps ${who.are} in ${name} (${share}), perhaps in ${other}.`;
   if (first.p < 0.7) return `It leans towards ${name} (${share}), with ${other} next.`;
-  const sure = first.p < 0.95 ? "It believes that" : "It is all but sure that";
+  const sure = first.p < 0.95 ? "It believes that" : "Almost certainly";
   const liked = favours?.[first.state] ?? [];
   const why = liked.length ? ` Users in ${name} like ${listed(liked.map(itemName))} more than others do.` : "";
   return `${sure} ${who.are} in ${name} (${share}).${why}`;

@@ -69,6 +69,7 @@ export class SessionCard {
 
   #show(view) {
     this.#shown = { session: view.session, round: view.round, rewards: view.rewards };
+    find("session").classList.remove("vacant");
     find("session-title").textContent = view.session;
     find("session-about").textContent =
       `${view.policy}, ${view.group === "holdout" ? "held out" : "policy group"} · ${count(view.round)} rounds · mean reward ${amount(view.mean_reward)}`;
@@ -80,6 +81,7 @@ export class SessionCard {
   }
 
   #clear(text) {
+    find("session").classList.toggle("vacant", chosen() === null); // a narrow page then hides it
     find("session-title").textContent = "One session";
     find("session-about").textContent = text;
     find("session-belief").textContent = "\u00a0";
@@ -92,6 +94,7 @@ export class SessionCard {
 function moments({ history, state_probabilities: now, model, round }) {
   const past = history
     .filter((event) => event.model === model && event.state_probabilities.length === now.length)
+    .filter((event) => (event.list_position ?? 1) === 1)
     .map((event) => ({ round: event.round, probabilities: event.state_probabilities, told: `Round ${event.round}` }));
   return [...past, { round: round + 1, probabilities: now, told: "Now" }];
 }
@@ -100,10 +103,21 @@ function rounds({ history }, catalogue) {
   const names = new Map(catalogue?.items.map(({ action, name }) => [action, name]));
   return {
     head: ["Round", "Action", "Propensity", "Reward", "Believed"],
-    rows: history.toReversed().map((event) => {
+    rows: latestFirst(history).map((event) => {
       const [first] = ranked(event.state_probabilities);
       const believed = event.state_probabilities.length > 1 ? `${stateName(first.state)}, ${percent(first.p)}` : "–";
-      return [count(event.round), itemName(names.get(event.action) ?? event.action), percent(event.propensity), amount(event.reward), believed];
+      const place = event.list_position === undefined ? "" : `, position ${event.list_position}`;
+      return [count(event.round) + place, itemName(names.get(event.action) ?? event.action), percent(event.propensity), amount(event.reward), believed];
     }),
   };
+}
+
+/** The latest round first, each list from its top. */
+function latestFirst(history) {
+  const rounds = [];
+  for (const event of history) {
+    if (event.list_position > 1) rounds.at(-1).push(event);
+    else rounds.push([event]);
+  }
+  return rounds.reverse().flat();
 }

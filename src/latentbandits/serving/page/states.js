@@ -3,7 +3,7 @@
 import { element } from "./dom.js";
 import { itemName, listed, percent } from "./format.js";
 
-const COLOURS = 8;
+const COLOURS = 16;
 
 let names = [];
 

@@ -80,13 +80,13 @@ TABLES = (
         group_name TEXT NOT NULL, policy TEXT NOT NULL, action TEXT NOT NULL,
         place BIGINT NOT NULL, n_actions BIGINT NOT NULL, actions BLOB, features BLOB,
         state BIGINT NOT NULL, propensity DOUBLE PRECISION, propensity_kind TEXT NOT NULL,
-        probabilities BLOB NOT NULL, request_id TEXT, fingerprint BLOB, list_id BIGINT,
-        list_position BIGINT, click_model TEXT, checksum BIGINT NOT NULL)""",
+        probabilities BLOB NOT NULL, request_id TEXT, fingerprint BLOB, click_model TEXT,
+        below BLOB, checksum BIGINT NOT NULL)""",
     """CREATE TABLE rewards (
         id BIGINT PRIMARY KEY, decision BIGINT NOT NULL, session BIGINT NOT NULL,
         applies_at BIGINT NOT NULL, value DOUBLE PRECISION NOT NULL, kind TEXT NOT NULL,
         status TEXT NOT NULL, time BIGINT NOT NULL, event_id TEXT, who TEXT NOT NULL,
-        token BLOB, checksum BIGINT NOT NULL)""",
+        token BLOB, observed BLOB, checksum BIGINT NOT NULL)""",
     """CREATE TABLE snapshots (
         session BIGINT PRIMARY KEY, model TEXT NOT NULL, policy TEXT NOT NULL,
         revision BIGINT NOT NULL, learned BIGINT NOT NULL, learned_to BIGINT NOT NULL,
@@ -102,9 +102,8 @@ TABLES = (
         detail TEXT NOT NULL, checksum BIGINT NOT NULL)""",
     "CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB NOT NULL, checksum BIGINT NOT NULL)",
 )
-_INDEXES_5 = (
-    "CREATE INDEX decisions_of_list ON decisions (list_id) WHERE list_id IS NOT NULL",
-    "CREATE UNIQUE INDEX rewards_by_token ON rewards (token) WHERE token IS NOT NULL",
+_REWARDS_BY_TOKEN = (
+    "CREATE UNIQUE INDEX rewards_by_token ON rewards (token) WHERE token IS NOT NULL"
 )
 INDEXES = (
     "CREATE INDEX sessions_by_name ON sessions (name, key)",
@@ -119,7 +118,7 @@ INDEXES = (
     "CREATE INDEX rewards_of_session ON rewards (session, applies_at)",
     "CREATE UNIQUE INDEX rewards_by_event ON rewards (event_id) WHERE event_id IS NOT NULL",
     "CREATE UNIQUE INDEX stream_of_row ON stream (id)",
-    *_INDEXES_5,
+    _REWARDS_BY_TOKEN,
 )
 OLD_TABLES = ("sessions", "decisions", "models", "activations", "notes")
 OLD_INDEXES = (
@@ -129,13 +128,16 @@ OLD_INDEXES = (
 ADDED: Sequence[Sequence[str]] = (
     ("ALTER TABLE sessions ADD COLUMN user_features BLOB",),
     (
-        "ALTER TABLE decisions ADD COLUMN list_id BIGINT",
-        "ALTER TABLE decisions ADD COLUMN list_position BIGINT",
         "ALTER TABLE decisions ADD COLUMN click_model TEXT",
         "ALTER TABLE rewards ADD COLUMN token BLOB",
         "ALTER TABLE models ADD COLUMN base TEXT",
         "ALTER TABLE activations ADD COLUMN click_model TEXT",
-        *_INDEXES_5,
+        _REWARDS_BY_TOKEN,
+    ),
+    (
+        "DROP INDEX IF EXISTS decisions_of_list",  # of columns that were never filled
+        "ALTER TABLE decisions ADD COLUMN below BLOB",
+        "ALTER TABLE rewards ADD COLUMN observed BLOB",
     ),
 )
 """The statements from version 3 to 4, from 4 to 5, and so on. A row that has none of the added
