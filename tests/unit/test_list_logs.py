@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from latentbandits.learning import fit
-from latentbandits.learning.lists import not_identified
+from latentbandits.learning.lists import learn_examination, not_identified
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.save import save_fit
@@ -91,6 +91,21 @@ def test_examination_and_rates_are_learned_together_and_saved(tmp_path):
     policy, rng = mmTS(model), np.random.default_rng(0)
     shown = decide_list(policy, policy.init(), None, rng, LENGTH, found.click_model)
     update_list(policy, policy.init(), None, shown, [[0, 1, 0]], found.click_model)
+
+
+def test_examination_of_rare_clicks_is_the_ratio_of_click_rates():
+    """With one rate for all actions the answer is known; slow EM steps stop far from it."""
+    n, rates = 6_000, np.array([0.02, 0.01])
+    places = np.tile([0, 1], n)
+    clicks = np.zeros(2 * n)
+    for place, rate in enumerate(rates):
+        rows = np.flatnonzero(places == place)
+        clicks[rows[np.arange(n) % round(1 / rate) == 0]] = 1
+    users = np.arange(2 * n) // 20
+    ids = tuple(map(str, range(users.max() + 1))), tuple(map(str, range(10)))
+    actions = (np.arange(2 * n) // 2) % 10
+    log = Log(users, actions, clicks, *ids, lists=np.arange(2 * n) // 2, positions=places)
+    assert learn_examination(log, 1, 0).values == pytest.approx([1.0, 0.5], abs=0.01)
 
 
 def test_a_given_examination_is_taken_as_it_is():

@@ -41,7 +41,8 @@ TOLERANCE = 1e-5
 """The most updates of the examination, and the change below which they end."""
 
 _PASSES = 2  # over the users, for each update of the examination
-_FIRST = 0.5  # examination at which EM starts; it would never leave 1
+_FIRST = 0.5  # examination at which EM starts
+_LEAST, _NEWTON_STEPS = 1e-6, 5
 _CLEAR = 2.0  # paired standard errors by which another click model must explain more than `each`
 
 
@@ -188,9 +189,9 @@ class Examination(NamedTuple):
 def learn_examination(log: Log, n_states: int, seed: int, n_fits: int = 0) -> Examination:
     """Return the examination of every position, by EM together with `n_states` states.
 
-    With C_l clicks at l and n_l[s, a] views without one, weighted by responsibility,
+    With C_l clicks at l and n_l[s, a] views without one, weighted by responsibility, it solves
 
-        e_l = (C_l + sum_{s, a} n_l[s, a] E[e_l (1 - mu) / (1 - e_l mu)]) / (all rows at l).
+        C_l / e_l = sum_{s, a} n_l[s, a] E[mu / (1 - e_l mu)].
 
     Standard errors are those of `n_fits` Poisson bootstraps of the users.
     """
@@ -215,30 +216,38 @@ def _climb(
 ) -> tuple[PositionClicks, Mixture]:
     """Repeat passes over the users, and update the examination, until it does not change."""
     for _ in range(MOST_UPDATES):
-        problem = problem._replace(family=family)
+        # The pooled prior is centred at clicks per look, so that it depends on the examination.
+        centre = family.centre(problem.totals.statistics.mean(axis=0))
+        problem = problem._replace(family=family, centre=centre)
         for _ in range(_PASSES):
             sums = problem.sums(mixture)
             mixture = problem.step(mixture, sums)
         before = family.examination
-        family = family.with_examination(_looked(family, mixture, sums.statistics[0]))
+        family = family.with_examination(_maximised(family, mixture, sums.statistics[0]))
         if np.abs(family.examination - before).max() < TOLERANCE:
             break
     return family, mixture
 
 
-def _looked(family: PositionClicks, mixture: Mixture, sums: FloatArray) -> FloatArray:
-    """Return the mean probability that each position was looked at, given clicks and states."""
+def _maximised(family: PositionClicks, mixture: Mixture, sums: FloatArray) -> FloatArray:
+    """Return the examination that maximises the expected log likelihood given q, by Newton.
+
+    An EM step on who looked would move by a share of about the click rate only.
+    """
     length = len(family.examination)
     clicks, others = sums[..., :length].sum(axis=(0, 1)), sums[..., length:]
     posterior = family.posterior_of(mixture.phi[0])
-    rest = posterior.log_rest
-    looks = [
-        (others[..., i] * posterior.mean(e * np.exp(rest - log_not_clicked(rest, e)))).sum()
-        for i, e in enumerate(family.examination)
-    ]
-    total = clicks + others.sum(axis=(0, 1))
-    found: FloatArray = np.clip((clicks + looks) / np.maximum(total, 1.0), 1e-6, 1.0)
-    found[0] = 1.0
+    found = family.examination.copy()
+    for i in range(1, length):
+        if clicks[i] == 0:
+            found[i] = _LEAST
+            continue
+        for _ in range(_NEWTON_STEPS):
+            odds = np.exp(posterior.log_mu - log_not_clicked(posterior.log_rest, found[i]))
+            slope = clicks[i] / found[i] - (others[..., i] * posterior.mean(odds)).sum()
+            curvature = clicks[i] / found[i] ** 2 + (others[..., i] * posterior.mean(odds**2)).sum()
+            lowest = max(found[i] / 2, _LEAST)
+            found[i] = np.clip(found[i] + slope / curvature, lowest, 1 - _LEAST)
     return found
 
 
