@@ -25,7 +25,7 @@ from latentbandits.serving.export import export, frame
 from latentbandits.serving.log import Cursors, forgotten, reward_entries
 from latentbandits.serving.stores import open_log, open_tables
 from latentbandits.serving.stores.sqlite import SqliteStore
-from tests.unit.engine_driver import ARMS, Driver
+from tests.unit.engine_driver import ARMS, LINEAR, Driver
 
 RATES = np.array([[0.6, 0.2, 0.1, 0.3, 0.4], [0.1, 0.5, 0.3, 0.2, 0.4], [0.2, 0.2, 0.6, 0.5, 0.1]])
 CLICKS = BernoulliArms(20 * RATES, 20 * (1 - RATES), state_prior=[0.5, 0.3, 0.2])
@@ -533,3 +533,20 @@ def test_the_view_of_a_session_has_the_positions_of_its_lists() -> None:
     ]
     assert single.list_id is msgspec.UNSET
     assert [e.round for e in shown] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("policy", ["mmTS", "HierTS(n_users=4)"])
+def test_lists_of_actions_whose_features_the_request_brings(policy: str) -> None:
+    """Also for a population, whose users share a belief; a restart gives the same belief."""
+    service = Driver(LINEAR, policy=policy)
+    features = np.random.default_rng(3).normal(size=(5, 2)).tolist()
+    for i in range(6):
+        user = f"user {i % 3}" if policy != "mmTS" else None
+        decided = service.ask(features=features, actions=list("abcde"), length=3, user=user)
+        assert [list("abcde")[place] for place in decided.indices] == decided.shown
+        tell(service, decided, values=dict(zip(decided.shown[:2], (0.5, -0.1), strict=True)))
+        again = service.recompute(decided.decision_id)
+        assert again.shown == decided.shown
+    expected = belief(service)
+    service.engine.sessions.clear()
+    assert_same(belief(service), expected, 0.0)
