@@ -14,11 +14,12 @@ import pytest
 from latentbandits import BernoulliArms, Markov
 from latentbandits.loop.data import generation
 from latentbandits.loop.kept_log import merged, reward_table
+from latentbandits.models.artefacts.files import model_files
 from latentbandits.models.clicks import as_click_model
 from latentbandits.policies.lists import ListDecision, update_list
 from latentbandits.serving.check import check
 from latentbandits.serving.engine import batch
-from latentbandits.serving.engine.model_rows import pack
+from latentbandits.serving.engine.model_rows import model_row, pack
 from latentbandits.serving.engine.values import Decided, DecisionRequest, RewardReport
 from latentbandits.serving.errors import Conflict, Invalid, NotFound
 from latentbandits.serving.export import export, frame
@@ -550,3 +551,22 @@ def test_lists_of_actions_whose_features_the_request_brings(policy: str) -> None
     expected = belief(service)
     service.engine.sessions.clear()
     assert_same(belief(service), expected, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("noted", "expected"),
+    [
+        ({"name": "cascade"}, "cascade"),
+        ({"name": "positions", "examination": [1, 0.6, 0.3]}, POSITIONS),
+        ("cascade", "cascade"),
+    ],
+)
+def test_the_click_model_is_what_the_fit_noted(noted: Any, expected: str) -> None:
+    service = driver(policy="mTS", click_model="auto")
+    row = model_row(model_files(CLICKS, None, {"click_model": noted}), "fitted")
+    with service.engine.transaction():
+        service.engine.activate(row)
+    assert service.ask(length=2).click_model == expected
+    wrong = model_row(model_files(CLICKS, None, {"click_model": {"name": "glance"}}), "wrong")
+    with pytest.raises(Invalid, match="unknown click model 'glance'"), service.engine.transaction():
+        service.engine.activate(wrong)
