@@ -27,7 +27,7 @@ from latentbandits.cli.console import Progress
 from latentbandits.client import Client, NoAnswerError, ServiceError
 from latentbandits.report import drawing
 from latentbandits.report.report import Estimate, Table
-from latentbandits.report.terminal import show_tables
+from latentbandits.report.terminal import open_console, show_tables
 
 LOG = "examples/data/drinks.csv"
 
@@ -163,7 +163,15 @@ def groups(log: pl.DataFrame) -> dict[str, pl.DataFrame]:
     return {name: rows for name, rows in decisions.items() if len(rows)}
 
 
+def show(log: pl.DataFrame) -> None:
+    """Print the table and write the picture."""
+    show_tables([table(log)], open_console())
+    draw(log).savefig(OUT / "demo.png", dpi=160)
+    print(f"picture in {OUT}/demo.png")
+
+
 def table(log: pl.DataFrame) -> Table:
+    """Return the number of visitors of each group, and the mean stars that they gave."""
     rows: list[tuple[str, ...]] = [
         (name, f"{rows['session'].n_unique():,}", str(mean_stars(rows)))
         for name, rows in groups(log).items()
@@ -222,10 +230,7 @@ def main(keep: bool) -> None:
     with served(port, EXPERIMENT, keep) as client:
         visit(client, "last wave", rng)
         run(f"latentbandits export --store {STORE} --out {OUT}/log.parquet")
-        log = pl.read_parquet(OUT / "log.parquet")
-        show_tables([table(log)])
-        draw(log).savefig(OUT / "demo.png", dpi=160)
-        print(f"picture in {OUT}/demo.png")
+        show(pl.read_parquet(OUT / "log.parquet"))
 
 
 if __name__ == "__main__":

@@ -222,8 +222,8 @@ def test_a_port_in_use_is_one_sentence_before_anything_starts(tmp_path):
 @pytest.mark.parametrize("words", [["--version"], ["--help"], []])
 def test_a_command_that_is_not_asked_for_is_not_imported(words):
     """Version and help need no numerics beyond the package itself, and no command's module."""
-    heavy = ("polars", "rich", "sklearn", "msgspec", "starlette", "uvicorn", "scipy.stats")
-    rooms = ("learning", "serving", "evaluation", "experiments", "simulation", "report", "loop")
+    heavy = ("polars", "rich", "sklearn", "matplotlib", "msgspec", "uvicorn", "scipy.stats")
+    rooms = ("learning", "serving", "evaluation", "experiments", "simulation", "loop")
     code = (
         "import sys; from latentbandits.cli import main\n"
         f"try: main({words!r})\n"

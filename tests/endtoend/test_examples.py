@@ -6,7 +6,9 @@ from pathlib import Path
 
 import nbclient
 import nbformat
+import polars as pl
 import pytest
+from examples import demo
 from tools.site.examples import as_page, title
 
 from tests.endtoend.test_docs import BLOCK
@@ -66,6 +68,34 @@ def _printed(cell):
 def _shown(cell):
     (data,) = (out.data for out in cell.outputs if out.output_type == "execute_result")
     return data
+
+
+def test_the_demonstration_compares_groups_over_visitors(tmp_path, monkeypatch, capsys):
+    """Two visitors of each group with known stars; visitors before the last wave do not count
+    for the groups of the experiment.
+    """
+    monkeypatch.setattr(demo, "OUT", tmp_path)
+    groups = [
+        ("wave 1", "policy", "first", (2, 4)),
+        ("last wave", "policy", "second", (4, 5)),
+        ("last wave", "holdout", "second", (3, 3)),
+        ("last wave", "scratch", "second", (1, 2)),
+        ("wave 1", "holdout", "first", (5, 5)),
+    ]
+    log = [
+        (f"{wave}, visitor {group}{i}", group, model, drink, float(stars))
+        for wave, group, model, both in groups
+        for i, stars in enumerate(both)
+        for drink in range(1, demo.ROUNDS + 1)
+    ]
+    columns = ["session", "group", "model", "round", "reward"]
+    demo.show(pl.DataFrame(log, columns, orient="row"))
+    printed = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "popularity 2 3" in printed
+    assert "from scratch 2 1.50 ±0.50" in printed
+    assert "latentbandits, model of the log 2 3.0 ±1.0" in printed
+    assert "latentbandits, relearned 2 4.50 ±0.50" in printed
+    assert (tmp_path / "demo.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

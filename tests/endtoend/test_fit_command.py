@@ -5,14 +5,12 @@ import json
 import os
 import pty
 import re
-import resource
 import struct
-import subprocess
 import sys
 import termios
 import threading
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -160,26 +158,6 @@ def test_verdict_and_states_fit_on_a_screen_and_verbose_prints_all(tmp_path, cap
     for words in ("Held-out users on their real rewards", "How wrong it may be", "The log"):
         assert verbose.count(words) == 1
         assert words in page
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_actions", [20, 100])
-@pytest.mark.parametrize("clicks", [False, True])
-def test_a_quick_fit_of_100_000_rows_takes_seconds(n_actions, clicks, tmp_path):
-    """At most 15 processor seconds for arms and linear models, of numbers and of clicks."""
-    log = generate_arms(
-        n_users=2000, n_rounds=50, n_states=4, n_actions=n_actions, noise=0.3, seed=5
-    ).log
-    rewards = (log.rewards > np.median(log.rewards)).astype(int) if clicks else log.rewards
-    path = write_log(replace(log, rewards=rewards), tmp_path / "log.csv")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    words = ["fit", path, *COLUMNS, "--quick", "--out", str(tmp_path / "model")]
-    subprocess.run([sys.executable, "-m", "latentbandits", *words], check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert seconds <= 15, seconds
-    verdict = json.loads((tmp_path / "model" / "results.json").read_text())["verdict"]
-    assert verdict in ("helps", "no difference", "cannot tell")
 
 
 def test_json_is_one_document_and_all_else_goes_to_standard_error(arms, tmp_path, capsys):

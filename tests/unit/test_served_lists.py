@@ -14,18 +14,19 @@ import pytest
 from latentbandits import BernoulliArms, Markov
 from latentbandits.loop.data import generation
 from latentbandits.loop.kept_log import merged, reward_table
+from latentbandits.models.artefacts.files import model_files
 from latentbandits.models.clicks import as_click_model
 from latentbandits.policies.lists import ListDecision, update_list
 from latentbandits.serving.check import check
 from latentbandits.serving.engine import batch
-from latentbandits.serving.engine.model_rows import pack
+from latentbandits.serving.engine.model_rows import model_row, pack
 from latentbandits.serving.engine.values import Decided, DecisionRequest, RewardReport
 from latentbandits.serving.errors import Conflict, Invalid, NotFound
 from latentbandits.serving.export import export, frame
 from latentbandits.serving.log import Cursors, forgotten, reward_entries
 from latentbandits.serving.stores import open_log, open_tables
 from latentbandits.serving.stores.sqlite import SqliteStore
-from tests.unit.engine_driver import ARMS, Driver
+from tests.unit.engine_driver import ARMS, LINEAR, Driver
 
 RATES = np.array([[0.6, 0.2, 0.1, 0.3, 0.4], [0.1, 0.5, 0.3, 0.2, 0.4], [0.2, 0.2, 0.6, 0.5, 0.1]])
 CLICKS = BernoulliArms(20 * RATES, 20 * (1 - RATES), state_prior=[0.5, 0.3, 0.2])
@@ -533,3 +534,39 @@ def test_the_view_of_a_session_has_the_positions_of_its_lists() -> None:
     ]
     assert single.list_id is msgspec.UNSET
     assert [e.round for e in shown] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("policy", ["mmTS", "HierTS(n_users=4)"])
+def test_lists_of_actions_whose_features_the_request_brings(policy: str) -> None:
+    """Also for a population, whose users share a belief; a restart gives the same belief."""
+    service = Driver(LINEAR, policy=policy)
+    features = np.random.default_rng(3).normal(size=(5, 2)).tolist()
+    for i in range(6):
+        user = f"user {i % 3}" if policy != "mmTS" else None
+        decided = service.ask(features=features, actions=list("abcde"), length=3, user=user)
+        assert [list("abcde")[place] for place in decided.indices] == decided.shown
+        tell(service, decided, values=dict(zip(decided.shown[:2], (0.5, -0.1), strict=True)))
+        again = service.recompute(decided.decision_id)
+        assert again.shown == decided.shown
+    expected = belief(service)
+    service.engine.sessions.clear()
+    assert_same(belief(service), expected, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("noted", "expected"),
+    [
+        ({"name": "cascade"}, "cascade"),
+        ({"name": "positions", "examination": [1, 0.6, 0.3]}, POSITIONS),
+        ("cascade", "cascade"),
+    ],
+)
+def test_the_click_model_is_what_the_fit_noted(noted: Any, expected: str) -> None:
+    service = driver(policy="mTS", click_model="auto")
+    row = model_row(model_files(CLICKS, None, {"click_model": noted}), "fitted")
+    with service.engine.transaction():
+        service.engine.activate(row)
+    assert service.ask(length=2).click_model == expected
+    wrong = model_row(model_files(CLICKS, None, {"click_model": {"name": "glance"}}), "wrong")
+    with pytest.raises(Invalid, match="unknown click model 'glance'"), service.engine.transaction():
+        service.engine.activate(wrong)

@@ -83,7 +83,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     from latentbandits.serving.settings import TIMES, Settings
 
     fields = {field.name: field for field in msgspec.structs.fields(Settings)}
-    for title, names in GROUPS.items():
+    listed = {name for names in GROUPS.values() for name in names}
+    others = tuple(name for name in fields if name not in listed)  # none: a test sees to it
+    for title, names in (*GROUPS.items(), ("other settings", others)):
         group = parser.add_argument_group(title)
         if "groups" in names:
             group.add_argument(

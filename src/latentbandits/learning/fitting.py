@@ -336,14 +336,15 @@ def expected_seconds(users: Users, options: FitOptions) -> float | None:
 
     These are seconds of processor time, which other processes on the machine do not change, right
     within a factor of about three: how many steps a learner needs depends on the log.
-    None for features of rows, and where the log is too small to learn from a part of it.
+    None for features of rows, for kinds that another package registered, and where the log is too
+    small to learn from a part of it.
     """
-    if users.rows is not None:
+    clicks = _are_clicks(users.everyone, options.transform)
+    kinds = kinds_of(options.kind, users.everyone, options.check)
+    if users.rows is not None or not set(kinds) <= set(LEARNINGS):
         return None
     n_users = round(users.few.n_users * min(MEASURED_ON / users.few.n_events, 1.0))
     sample = engine_of(users.few.sample(min(max(n_users, 50), users.few.n_users), options.seed))
-    clicks = _are_clicks(users.everyone, options.transform)
-    kinds = kinds_of(options.kind, users.everyone, options.check)
     seconds = 0.0
     for kind in kinds[:1] if options.quick else kinds:
         learner: Learner = ArmsLearner()
