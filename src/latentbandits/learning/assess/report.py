@@ -276,7 +276,7 @@ def cautions(log: AnyLog, learned: Learned, report: Mapping[str, Any]) -> list[s
         *_about_prediction(report["held_out"]),
         *_about_choice(report["selection"], report["settings"], min(log.n_users, log.n_actions)),
         *(() if report["settings"].get("features") else _about_states(learned)),
-        *_about_verdict(report.get("judgement")),
+        *([] if report.get("lists") else _about_verdict(report.get("judgement"))),
         *attribute_notes(report),
     ]
 
@@ -359,7 +359,7 @@ def _about_verdict(judgement: Mapping[str, Any] | None) -> list[str]:
     if judgement is None:
         return []
     if not judgement["replay"]:
-        return ["nothing could be replayed: the verdict says why"]
+        return ["fewer than two held-out users have three rows or more: nothing could be replayed"]
     if judgement["verdict"] == "harms":
         return ["the model harms: it earned less on held-out users than the best average action"]
     policy, horizon = judgement["recommended_policy"], judgement["horizon"]
