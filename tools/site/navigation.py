@@ -24,6 +24,7 @@ HOW_TO: dict[str, list[str]] = {
         "how-to/user-attributes.md",
         "how-to/row-features.md",
         "how-to/new-items.md",
+        "how-to/learn-from-lists.md",
     ],
     "Decide": [
         "how-to/choose-a-policy.md",
@@ -40,6 +41,7 @@ HOW_TO: dict[str, list[str]] = {
         "how-to/inside-your-own-app.md",
         "how-to/web-pages.md",
         "how-to/late-rewards.md",
+        "how-to/serve-lists.md",
     ],
     "Operate": [
         "how-to/keys.md",
