@@ -176,9 +176,8 @@ def weighable(decisions: pl.DataFrame) -> pl.DataFrame:
         & (pl.col("propensity_kind") != "conditional")
         & (pl.col("policy") != FALLBACK)
     )
-    whole = pl.col("round") - pl.col("round").min().over("session") == pl.int_range(pl.len()).over(
-        "session"
-    )
+    place = pl.col("round").rank("dense").over("session")  # positions of a list share their round
+    whole = pl.col("round") - pl.col("round").min().over("session") + 1 == place
     first = pl.col("round").min().over("session") == pl.col("round").min()
     return decisions.filter((fine & whole & first).all().over("session"))
 
@@ -208,8 +207,9 @@ def known_to(decisions: pl.DataFrame, *catalogues: tuple[str, ...]) -> pl.DataFr
 
 def typical_rounds(decisions: pl.DataFrame, before: datetime) -> int:
     """Return the median number of rounds of sessions begun before a time; 1 if there are none."""
-    begun = numbered_sessions(decisions).group_by("session").agg(pl.len(), pl.col("time").min())
-    rounds = begun.filter(pl.col("time") < before)["len"].median()
+    sessions = numbered_sessions(decisions).group_by("session")
+    begun = sessions.agg(pl.col("round").n_unique(), pl.col("time").min())
+    rounds = begun.filter(pl.col("time") < before)["round"].median()
     return 1 if rounds is None else int(np.ceil(rounds))  # type: ignore[arg-type]
 
 
@@ -218,13 +218,17 @@ def live_groups(
 ) -> dict[str, SessionMean | None]:
     """Return each live group's mean reward in rounds 1..horizon of sessions begun since a time.
 
-    It is the mean that the page shows: of the rewards that came, with an error over sessions.
+    It is the mean that the page shows: of the rewards that came, with an error over sessions. The
+    reward of a list is the sum over its positions.
     """
     sessions = numbered_sessions(decisions)
+    came = pl.when(pl.col("reward").count() > 0).then(pl.col("reward").sum())
     reward = pl.col("reward") if unrewarded is None else pl.col("reward").fill_null(unrewarded)
     table = (
         sessions.filter(pl.col("time").min().over("session") >= after)
         .filter(pl.col("round") - pl.col("round").min() < horizon)
+        .group_by("session", "round")
+        .agg(pl.col("group").first(), came.alias("reward"))
         .group_by("session")
         .agg(pl.col("group").first(), reward.sum().alias("sum"), reward.count().alias("count"))
     )
