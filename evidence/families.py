@@ -50,7 +50,11 @@ def _shared(kind: Any, n_runs: int, rng: np.random.Generator) -> Any:
     return kind.random(np.random.default_rng(0), N_STATES, N_FEATURES)
 
 
-_FAMILIES = {name: kind for name, kind in kinds().items() if hasattr(kind, "random")}
+_FAMILIES = {
+    name: kind
+    for name, kind in kinds().items()
+    if "random" in vars(kind)  # PositionClicks with single actions is BernoulliArms
+}
 
 PROBLEMS: dict[str, Environment] = {
     name: _problem(kind) for name, kind in _FAMILIES.items() if name != "GaussianArms"

@@ -32,6 +32,7 @@ _OWN = {
     "psycopg": "postgresql",
     "pyspark": "spark",
     "pyarrow": "spark",
+    "pandas": "spark",
 }
 """Packages that only one extra installs."""
 

@@ -15,6 +15,7 @@ DEFAULTS = {
     "GaussianArms": {"spread": 0.0},
     "LogisticLinear": {"n_particles": 256, "n_moves": 1, "seed": 0, "offset": False},
     "Markov": {"n_paths": 16},
+    "PositionClicks": {"examination": (1.0,)},
     # Policies of one session.
     "EXP4": {"reward_range": (0.0, 1.0)},
     "Exploring": {"draws": 100},

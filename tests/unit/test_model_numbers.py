@@ -158,7 +158,7 @@ def test_random_problems_have_the_shape_and_priors_that_they_state():
     assert LinearGaussian.random(rng, 2, 3).noise == 0.5
     sub_gaussian = {n for n, k in registry.kinds().items() if k.summary.sub_gaussian}
     assert sub_gaussian == {"GaussianArms", "BernoulliArms", "CategoricalArms", "LinearGaussian",
-                            "LogisticLinear"}  # fmt: skip
+                            "LogisticLinear", "PositionClicks"}  # fmt: skip
 
 
 def test_vague_states():

@@ -23,6 +23,7 @@ from latentbandits import (
     LogisticLinear,
     Markov,
     PoissonArms,
+    PositionClicks,
     SlidingWindow,
     SqrtRewards,
     mIDS,
@@ -91,6 +92,9 @@ def gaussian_prior(theta, state):
 GAUSSIAN = GaussianArms(MEANS, 0.5, 0.2)
 MODELS = {
     "BernoulliArms": (BernoulliArms(5 * MEANS, 5 * (1 - MEANS)), None, binary, True),
+    "PositionClicks": (
+        PositionClicks(5 * MEANS, 5 * (1 - MEANS), examination=[1.0, 0.5]), None, binary, True,
+    ),
     "PoissonArms": (PoissonArms(4 * MEANS, 2.0), None, counts, True),
     "ExponentialArms": (ExponentialArms(8.0, 7 * MEANS), None, amounts, True),
     "HurdleGammaArms": (

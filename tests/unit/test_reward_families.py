@@ -225,7 +225,9 @@ def test_clicks_from_the_command_line(tmp_path, capsys):
     pl.DataFrame(names).write_csv(tmp_path / "clicks.csv")
     columns = ["--user", "u", "--action", "a", "--reward", "click", "--bootstrap", "2"]
     out = tmp_path / "model"
-    assert main(["fit", str(tmp_path / "clicks.csv"), *columns, "--out", str(out)]) == 0
+    assert (
+        main(["fit", str(tmp_path / "clicks.csv"), *columns, "--verbose", "--out", str(out)]) == 0
+    )
     assert type(load(out)).__name__ == "BernoulliArms"
     report = json.loads((out / "report.json").read_text())
     assert report["families"]["chosen"] == "bernoulli"

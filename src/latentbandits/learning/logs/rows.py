@@ -171,7 +171,7 @@ class Log:
 
     def of_events(self, chosen: NDArray[np.bool_]) -> Log:
         """Return the log of the events marked in `chosen`; users and actions stay the same."""
-        return self._events(np.flatnonzero(chosen))
+        return self._events(np.arange(self.n_events)[chosen])
 
     def _events(self, events: IntArray) -> Log:
         """Return the log of some events, in their order; users and actions stay the same."""

@@ -95,7 +95,7 @@ def quadrature(clicks: FloatArray, unclicked: FloatArray, examination: FloatArra
     return Posterior(log_mu, log_rest, weights / total, (top + np.log(total))[..., 0])
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class PositionClicks(BernoulliArms):
     """Clicks on actions of a list, whose position l is looked at with probability e_l.
 
