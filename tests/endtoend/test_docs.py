@@ -21,6 +21,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 PAGES = sorted(page for page in DOCS.rglob("*.md") if "```python" in page.read_text())
 OPTIONAL = ("fastapi",)
+SLOW = ("learn-a-model", "logs-larger-than-memory", "prepare-a-log", "user-attributes")
+"""Pages that fit several models."""
 
 
 @pytest.fixture
@@ -43,7 +45,13 @@ def empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=pytest.mark.slow if page.stem in SLOW else ())
+        for page in PAGES
+    ],
+)
 def test_python_blocks_print_what_is_shown(page, empty_folder):
     namespace = {}
     actual = BLOCK.findall(page.read_text())

@@ -52,7 +52,10 @@ def fill(driver: Driver, ids: list[str], seed: int) -> None:
                     driver.engine.decide(DecisionRequest(name))
 
 
-@pytest.mark.parametrize("end", ["time", "close", "kill"])
+@pytest.mark.parametrize(
+    "end",
+    [*(pytest.param(end, marks=pytest.mark.slow) for end in ("time", "close")), "kill"],
+)
 def test_names_are_erased(end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = names(1)  # without REINDEX, four of these ids stay in an index
     gone, kept = ids[: N // 2], ids[N // 2 :]

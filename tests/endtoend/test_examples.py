@@ -19,7 +19,7 @@ WITH_A_SERVICE = ("cafe_customers", "demo", "no_log_yet")
 """Examples with a service: tests of the tutorials run the first and the last, that of README
 `demo`."""
 
-SLOW = ("boosted_trees_per_state", "cold_start_films", "stars")
+SLOW = ("boosted_trees_per_state", "clicks", "cold_start_films", "stars")
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,7 @@ def test_relearn_killed_at_every_step_while_it_pools(service):
     check_kills_while_pooling(service, range(1, 15))
 
 
+@pytest.mark.slow
 def test_a_run_without_new_rewards_pools_nothing(service):
     folder, url, client = service
     visit(client, "first", 10, seed=2)
@@ -176,6 +177,7 @@ def models_of_new_sessions(client, prefix):
     return Counter(client.decide(f"{prefix}{i}").model for i in range(40))
 
 
+@pytest.mark.slow
 def test_a_learned_model_takes_over_after_a_trial(service):
     folder, url, client = service
     visit(client, "start", 40, seed=3)
@@ -214,6 +216,7 @@ def planted_loop(folder, client, model):
     return Relearner(settings, client, ServiceSource(client), learn_this)
 
 
+@pytest.mark.slow
 def test_a_worse_successor_of_a_learned_model_is_taken_off_trial(service):
     folder, _, client = service
     visit(client, "start", 200, seed=3)  # 70% of them to learn from: 100, but for 6 errors
@@ -256,6 +259,7 @@ def test_a_worse_model_is_taken_off_trial(service):
     assert set(models_of_new_sessions(client, "later")) == {models.active}
 
 
+@pytest.mark.slow
 def test_a_trial_that_this_loop_has_not_begun_goes_on(service):
     folder, url, client = service
     visit(client, "start", 10, seed=3)
