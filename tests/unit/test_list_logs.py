@@ -119,8 +119,8 @@ def test_the_report_shows_lists(tmp_path):
     table = generated(Positions(LOOKED), n_users=60)
     found = quickly(table, click_model="positions", assess=True, quick=True)
     judged = found.report["judgement"]
-    assert judged["verdict"] == "cannot tell"
-    assert "what a list earns" in judged["sentence"]
+    assert judged["length"] == LENGTH
+    assert "a list compared with showing the best average 3 actions" in judged["sentence"]
     save_fit(found, tmp_path / "model")
     assert (tmp_path / "model" / "lists.png").stat().st_size > 5_000
     assert "How users look at lists" in (tmp_path / "model" / "report.html").read_text()
@@ -143,6 +143,18 @@ def test_actions_shown_alone_are_lists_of_one():
         alone.otherwise(pl.col("place")).alias("place"),
     )
     assert quickly(mixed).report["lists"]["lengths"] == {1: 480, 3: 160}
+
+
+def test_lists_of_too_few_users_are_not_replayed():
+    table = generated(Cascade(), n_users=30, lists=1)
+    found = quickly(table, click_model="cascade", assess=True, quick=True)
+    assert "have rows for two lists" in found.report["judgement"]["sentence"]
+    assert found.report["judgement"]["verdict"] == "cannot tell"
+
+
+def test_the_usual_length_of_a_cascade_is_that_of_lists_without_a_click():
+    found = quickly(generated(Cascade(), n_users=50))  # rows below a click are missing
+    assert found.report["lists"]["length"] == LENGTH
 
 
 def fixed_places(table):

@@ -7,21 +7,26 @@ the order in which a policy shows them, not actions that the user was never show
 
 Users with few rows play few rounds, in which little can be known about them. So they play once
 more, after half of their rows were told to the policy: these are later rounds.
+
+A log of lists is replayed list by list (`list_replay.py`).
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
+from latentbandits.learning.assess.list_replay import ListPlayer, ListRounds, best_slots
 from latentbandits.learning.backends.backend import AnyLog, summary_of
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
+from latentbandits.models.clicks import ClickModel, Each
+from latentbandits.policies.lists import ListDecision, decide_list, update_list
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.report.report import Estimate, Progress, Silent
 
@@ -77,19 +82,25 @@ class ScorePlayer:
 
     def learn(self, reward: FloatArray) -> None: ...
 
+    def choose_list(self, actions: IntArray, offered: BoolArray, length: int) -> IntArray:
+        return best_slots(self.scores[actions], offered, length, self._rng)
+
+    def learn_list(self, rewards: FloatArray, looked: FloatArray | None) -> None: ...
+
 
 @dataclass(eq=False)
 class PolicyPlayer:
     """A policy of the library. `features` are those of every action; None for a model of arms.
 
     Beliefs about users whose attributes are known start from `log_prior`: log P(s | z),
-    `(n_users, n_states)`.
+    `(n_users, n_states)`. Lists are shown under the click model `clicks`.
     """
 
     policy: AnyPolicy
     n_actions: int
     features: FloatArray | None = None
     log_prior: FloatArray | None = None
+    clicks: ClickModel = field(default_factory=Each)
 
     def start(self, users: IntArray, rng: np.random.Generator) -> None:
         self._belief: Any = self.policy.init(len(users))
@@ -101,14 +112,7 @@ class PolicyPlayer:
         self._belief = self.policy.shift_state_prior(self._belief, shift)
 
     def choose(self, actions: IntArray, offered: BoolArray) -> IntArray:
-        if self.features is not None:
-            self._context: FloatArray | None = self.features[actions]
-            eligible = None if offered.all() else offered
-        else:
-            self._context = None
-            eligible = np.zeros((len(actions), self.n_actions), np.bool_)
-            rows = np.broadcast_to(np.arange(len(actions))[:, None], actions.shape)
-            eligible[rows[offered], actions[offered]] = True
+        eligible = self._see(actions, offered)
         self._decision = self.policy.decide(
             self._belief, self._context, self._rng, eligible=eligible, propensity=False
         )
@@ -120,6 +124,42 @@ class PolicyPlayer:
 
     def learn(self, reward: FloatArray) -> None:
         self._belief = self.policy.update(self._belief, self._context, self._decision, reward)
+
+    def choose_list(self, actions: IntArray, offered: BoolArray, length: int) -> IntArray:
+        eligible = self._see(actions, offered)
+        self._shown: ListDecision = decide_list(
+            self.policy, self._belief, self._context, self._rng, length, self.clicks,
+            eligible=eligible, propensity=False,
+        )  # fmt: skip
+        chosen = self._shown.actions
+        if self.features is not None:
+            return chosen
+        slots: IntArray = ((actions[:, None] == chosen[:, :, None]) & offered[:, None]).argmax(2)
+        return slots
+
+    def learn_list(self, rewards: FloatArray, looked: FloatArray | None) -> None:
+        if looked is None:
+            self._belief = update_list(
+                self.policy, self._belief, self._context, self._shown, rewards, self.clicks
+            )
+            return
+        for i, decision in enumerate(self._shown.positions):
+            last = i == self._shown.length - 1
+            self._belief = self.policy.update_position(
+                self._belief, self._context, decision, rewards[:, i], last=last,
+                looked=looked[:, i],
+            )  # fmt: skip
+
+    def _see(self, actions: IntArray, offered: BoolArray) -> BoolArray | None:
+        """Take the features of what is offered, and return the mask of what is eligible."""
+        self._context: FloatArray | None = None
+        if self.features is not None:
+            self._context = self.features[actions]
+            return None if offered.all() else offered
+        eligible = np.zeros((len(actions), self.n_actions), np.bool_)
+        rows = np.broadcast_to(np.arange(len(actions))[:, None], actions.shape)
+        eligible[rows[offered], actions[offered]] = True
+        return eligible
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,16 +265,20 @@ class Replay:
         return rows
 
 
-def playable_rounds(log: Log, most_rounds: int = MOST_ROUNDS) -> IntArray:
+def playable_rounds(
+    log: Log, most_rounds: int = MOST_ROUNDS, lists: ListRounds | None = None
+) -> IntArray:
     """Return how many rounds each user of `log` can play.
 
-    It is a third of the user's rows, `most_rounds` at most.
+    It is a third of the user's rows, `most_rounds` at most. Rounds of `lists` show several rows.
 
     >>> from latentbandits.learning.logs.rows import read_log
     >>> table = {"u": [1] * 7 + [2] * 2, "a": list("xyxyxyxxy"), "r": [0] * 9}
     >>> playable_rounds(read_log(table, "u", "a", "r"))
     array([2, 0])
     """
+    if lists is not None:
+        return lists.playable(log, SHARE, most_rounds)
     rounds: IntArray = np.minimum(np.diff(log.starts) // SHARE, most_rounds)
     return rounds
 
@@ -261,6 +305,7 @@ def replay(
     most_rounds: int = MOST_ROUNDS,
     passes: int = 1,
     later: bool = False,
+    lists: ListRounds | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Replay:
@@ -278,6 +323,7 @@ def replay(
         passes: how often each user is played, with other offers. Rewards are means over passes.
         later: also play later rounds, if users have too few rows for `SHORT` rounds: half of a
             user's rows are told to the policy, and it plays a third of the others.
+        lists: what rounds of a log of lists show; None: a round shows one row.
         seed: of all randomness.
         progress: called after each policy.
     """
@@ -285,21 +331,27 @@ def replay(
     positive_count("most_rounds", most_rounds)
     positive_count("passes", passes)
     bar = Silent() if progress is None else progress
-    rounds = playable_rounds(log, most_rounds)
+    rounds = playable_rounds(log, most_rounds, lists)
     users = np.flatnonzero(rounds)
     if len(users) == 0:
-        raise ValueError(f"no user has {SHARE} rows or more: there is nothing to replay")
+        few = f"{SHARE} rows or more" if lists is None else "rows for two lists"
+        raise ValueError(f"no user has {few}: there is nothing to replay")
     users = users[np.argsort(-rounds[users], kind="stable")]  # chunks of about equally many rounds
     chunks = [users[start : start + _CHUNK] for start in range(0, len(users), _CHUNK)]
-    play = partial(_play_chunks, players, log, chunks, offered, passes, seed, bar)
+    play = partial(_play_chunks, players, log, chunks, offered, passes, lists, seed, bar)
     first = play(rounds, [0] * len(chunks))
     if not later or first.horizons[-1] >= SHORT:
         return first
     left = np.diff(log.starts)
     n_told = [int(left[chunk].min()) // 2 for chunk in chunks]
+    told = np.zeros_like(left)
     for chunk, n in zip(chunks, n_told, strict=True):
-        left[chunk] -= n
-    return replace(first, later=play(left // SHARE, n_told))
+        told[chunk] = n
+    if lists is None:
+        rounds = (left - told) // SHARE
+    else:
+        rounds = lists.rounds(log, told, SHARE, most_rounds)
+    return replace(first, later=play(rounds, n_told))
 
 
 def _play_chunks(
@@ -308,6 +360,7 @@ def _play_chunks(
     chunks: Sequence[IntArray],
     offered: int,
     passes: int,
+    lists: ListRounds | None,
     seed: int,
     bar: Progress,
     rounds: IntArray,
@@ -323,10 +376,17 @@ def _play_chunks(
             streams = [[seed, i]] + [[seed, i, another] for another in range(1, passes)]
             sessions = []
             for stream in streams:
-                offers = _Offers(log, chunk, offered, np.random.default_rng(stream))
+                drawn = np.random.default_rng(stream)
                 own = np.random.default_rng([*stream, zlib.crc32(name.encode())])
                 player.start(chunk, own)
-                sessions.append(_play(player, offers, rounds[chunk], log, n))
+                if lists is None:
+                    offers = _Offers(log, chunk, offered, drawn)
+                    sessions.append(_play(player, offers, rounds[chunk], log, n))
+                else:
+                    shower = cast(ListPlayer, player)
+                    sessions.append(
+                        lists.play(shower, log, chunk, rounds[chunk], offered, n, drawn)
+                    )
             earned = np.mean(sessions, axis=0)
             rewards[name][i * _CHUNK : i * _CHUNK + len(chunk), : earned.shape[1]] = earned
             bar.advance(1)
