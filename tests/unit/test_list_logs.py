@@ -12,7 +12,7 @@ from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.save import save_fit
 from latentbandits.models.arms.position_clicks import PositionClicks
-from latentbandits.models.artefacts.files import load, load_click_model
+from latentbandits.models.artefacts.files import load, load_click_model, save
 from latentbandits.models.clicks import Cascade, Positions
 from latentbandits.policies import mmTS
 from latentbandits.policies.lists import decide_list, update_list
@@ -91,6 +91,12 @@ def test_examination_and_rates_are_learned_together_and_saved(tmp_path):
     policy, rng = mmTS(model), np.random.default_rng(0)
     shown = decide_list(policy, policy.init(), None, rng, LENGTH, found.click_model)
     update_list(policy, policy.init(), None, shown, [[0, 1, 0]], found.click_model)
+
+
+def test_a_saved_model_of_positions_names_its_click_model(tmp_path):
+    model = PositionClicks([[9.0, 1.0]], [[1.0, 9.0]], examination=[1.0, 0.5])
+    save(model, tmp_path / "model")
+    assert load_click_model(tmp_path / "model") == Positions((1.0, 0.5))
 
 
 def test_examination_of_rare_clicks_is_the_ratio_of_click_rates():
