@@ -59,6 +59,10 @@ async def _to_play(request: Request) -> Response:
 PAGES: tuple[BaseRoute, ...] = (
     Route("/", _page("index.html")),
     Mount("/page", _Files(directory=FOLDER)),
+    *(
+        Route(f"/observability/{name}", _page(f"../observability/{name}"))
+        for name in ("dashboard.json", "rules.yaml")
+    ),
 )
 PLAY_PAGES: tuple[BaseRoute, ...] = (
     Route("/play", _page("play.html")),
