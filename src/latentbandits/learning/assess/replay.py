@@ -158,15 +158,12 @@ class Replay:
 
         Users with fewer rounds than the longest horizon count with those that they have, so that
         the estimate is a ratio of sums: that of the users' differences, and that of their rounds.
-        Later rounds count like the first ones.
+        Later rounds stand for the second half of a session, and count as much as the first ones.
         """
-        sums, rounds = self._gained(policy, other)
-        if self.later is not None:
-            more, longer = self.later._gained(policy, other)
-            sums, rounds = sums + more, rounds + longer
-        mean = float(sums.sum() / rounds.sum())
-        residuals = Estimate.from_values((sums - mean * rounds) / rounds.mean())
-        return Estimate(mean, residuals.stderr)
+        parts = [self] if self.later is None else [self, self.later]
+        means, residuals = zip(*(part._gained(policy, other) for part in parts), strict=True)
+        stderr = Estimate.from_values(np.mean(residuals, axis=0)).stderr
+        return Estimate(float(np.mean(means)), stderr)
 
     def joined(self, others: Sequence[Replay], policies: Sequence[str]) -> Replay:
         """Return the replay of these users and of others, who played some of the policies."""
@@ -192,11 +189,13 @@ class Replay:
             later[0].joined(later[1:], policies) if len(later) == len(parts) else None,
         )
 
-    def _gained(self, policy: str, other: str) -> tuple[FloatArray, IntArray]:
-        """Return how much more `policy` earns with each user, and in how many rounds."""
+    def _gained(self, policy: str, other: str) -> tuple[float, FloatArray]:
+        """Return how much more `policy` earns in a round, and each user's part in its error."""
         horizon = self.horizons[-1]
         by_round = self.rewards[policy][:, :horizon] - self.rewards[other][:, :horizon]
-        return np.nansum(by_round, axis=1), np.minimum(self.rounds, horizon)
+        sums, rounds = np.nansum(by_round, axis=1), np.minimum(self.rounds, horizon)
+        mean = float(sums.sum() / rounds.sum())
+        return mean, (sums - mean * rounds) / rounds.mean()
 
     def curve(self, policy: str) -> tuple[FloatArray, FloatArray]:
         """Return each round's mean reward and standard error, over users of the longest horizon."""
