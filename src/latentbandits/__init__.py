@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from latentbandits.evaluation.evaluate import evaluate as evaluate
     from latentbandits.evaluation.reading import read_decisions as read_decisions
     from latentbandits.learning.fitting import fit as fit
-    from latentbandits.learning.subspace import learn_subspace as learn_subspace
     from latentbandits.models import ArtefactError as ArtefactError
     from latentbandits.models import load as load
     from latentbandits.models import save as save
@@ -32,10 +31,8 @@ if TYPE_CHECKING:
     from latentbandits.models.clicks import Positions as Positions
     from latentbandits.models.families import *  # noqa: F403
     from latentbandits.models.visit import Visit as Visit
-    from latentbandits.policies.shared import GroupedLinUCB as GroupedLinUCB
     from latentbandits.policies.shared import HierTS as HierTS
     from latentbandits.policies.shared import HierUCB as HierUCB
-    from latentbandits.policies.shared import PerUser as PerUser
     from latentbandits.policies.shared import Phased as Phased
     from latentbandits.simulation.simulate import simulate as simulate
     from latentbandits.simulation.tune import tune as tune
@@ -56,14 +53,13 @@ _MODULES = {
     "Population": "latentbandits.environments",
     "Positions": "latentbandits.models.clicks",
     "Visit": "latentbandits.models.visit",
-    "learn_subspace": "latentbandits.learning.subspace",
     **_SHARED,
 }
 _lazy, __dir__ = lazy_exports(__name__, _MODULES, "latentbandits.models.families", eager=_policies)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _RELATED:
+    if name in _RELATED | {"GroupedLinUCB", "PerUser", "learn_subspace"}:
         raise ImportError(
             f"{name} is in the package latentbandits-related: install it, then "
             f"`from latentbandits_related import {name}`"

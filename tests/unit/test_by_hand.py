@@ -25,7 +25,6 @@ from latentbandits import (
     SqrtRewards,
     Visit,
 )
-from latentbandits.beliefs.planning import look_ahead
 from latentbandits.models import checks, history
 from latentbandits.models.arms.gaussian import ArmStatistics
 from latentbandits.models.composed.known import Known
@@ -40,6 +39,7 @@ from latentbandits.serving.engine.choosing import RowGenerator
 from latentbandits_related import CLUB, COFIBA, TSC, UCBC, MetaTS, ParticleMF, Rank1Elim
 from latentbandits_related.graph import CompleteGraph, SparseGraph
 from latentbandits_related.nmf import factorise
+from latentbandits_related.policy_reuse import look_ahead
 from latentbandits_related.rank1 import bernoulli_divergence
 from tests.reference.particles import Particles
 

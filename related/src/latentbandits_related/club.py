@@ -11,18 +11,7 @@ from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.policies.checked import Asked, Outcome
 from latentbandits.policies.shared import chunks
-from latentbandits.policies.shared.base import (
-    Ridge,
-    ScoredPopulation,
-    Sums,
-    add_to_ridge,
-    add_to_sums,
-    confidence,
-    empty_sums,
-    optimistic_index,
-    pool,
-    weights,
-)
+from latentbandits.policies.shared.base import ScoredPopulation, Sums, add_to_sums, empty_sums
 from latentbandits_related.graph import (
     CompleteGraph,
     Flags,
@@ -35,6 +24,14 @@ from latentbandits_related.graph import (
     no_cuts,
     random_graph,
     sparse_probability,
+)
+from latentbandits_related.ridge import (
+    Ridge,
+    add_to_ridge,
+    confidence,
+    optimistic_index,
+    pool,
+    weights,
 )
 
 

@@ -12,16 +12,13 @@ from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.policies.checked import Asked, Outcome
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import (
-    Ridge,
     ScoredPopulation,
     Sums,
-    add_to_ridge,
     add_to_sums,
     empty_sums,
     invert,
-    optimistic_index,
-    weights,
 )
+from latentbandits_related.ridge import Ridge, add_to_ridge, optimistic_index, weights
 
 
 class Member(NamedTuple):

@@ -13,15 +13,17 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.policies.checked import Asked, Outcome
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import (
-    Ridge,
     ScoredPopulation,
     Sums,
-    add_to_ridge,
     add_to_sums,
-    confidence,
-    empty_ridge,
     empty_sums,
     invert,
+)
+from latentbandits_related.ridge import (
+    Ridge,
+    add_to_ridge,
+    confidence,
+    empty_ridge,
     optimistic_index,
     weights,
 )

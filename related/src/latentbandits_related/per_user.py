@@ -17,14 +17,8 @@ from latentbandits.models.visit import Visit, check_users
 from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
 from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.shared import chunks
-from latentbandits.policies.shared.base import (
-    PopulationPolicy,
-    Ridge,
-    ScoredPopulation,
-    add_to_ridge,
-    empty_ridge,
-    optimistic_index,
-)
+from latentbandits.policies.shared.base import PopulationPolicy, ScoredPopulation
+from latentbandits_related.ridge import Ridge, add_to_ridge, empty_ridge, optimistic_index
 
 
 class PerUserBelief(NamedTuple):
