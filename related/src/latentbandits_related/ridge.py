@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.models.checks import FloatArray
-from latentbandits.policies.shared.base import Sums, invert
+from latentbandits.models.checks import FloatArray, IntArray, positive_count, positive_number
+from latentbandits.policies.checked import Asked, Outcome
+from latentbandits.policies.protocol import BeliefT
+from latentbandits.policies.shared.base import ScoredPopulation, Sums, invert
 
 
 class Ridge(NamedTuple):
@@ -67,3 +70,30 @@ def confidence(rounds: FloatArray) -> FloatArray:
     array([1.    , 0.7724])
     """
     return np.sqrt((1 + np.log1p(rounds)) / (1 + rounds))
+
+
+class ClusteredUCB(ScoredPopulation[BeliefT], ABC):
+    """The frame of LinUCB on the pooled regression of the user who asks."""
+
+    n_users: int
+    n_features: int
+    alpha: float
+
+    def _check_sizes(self) -> None:
+        positive_count("n_users", self.n_users)
+        positive_count("n_features", self.n_features)
+        positive_number("alpha", self.alpha)
+
+    @abstractmethod
+    def _regression(self, belief: Any, user: IntArray) -> Ridge:
+        """Return the regression of one user in each of B populations."""
+
+    def _scores(self, belief: Any, asked: Asked) -> FloatArray:
+        ridge = self._regression(belief, asked.context.user)
+        return optimistic_index(ridge, asked.context.features, self.alpha, belief.rounds)
+
+
+def played_features(outcome: Outcome) -> FloatArray:
+    """Return the features of each population's action, `(B, d)`."""
+    features: FloatArray = outcome.context.features
+    return features[np.arange(len(outcome.action)), outcome.action]

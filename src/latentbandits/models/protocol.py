@@ -337,6 +337,20 @@ class StationaryModel(ShownModel):
     def log_state_prior(self) -> FloatArray:
         return checks.log_prior(self.state_prior)
 
+    def probability_best(
+        self,
+        parameters: Any,
+        context: Context,
+        eligible: BoolArray | None,
+        weights: FloatArray,
+    ) -> FloatArray | None:
+        """Return None: without a formula draws are counted.
+
+        Rewards that share parameters have no one-dimensional form, and the distribution functions
+        of most families cost more than counted draws.
+        """
+        return None
+
     def check_reward(self, reward: FloatArray) -> None:
         """Raise ValueError if a reward is not in the support."""
         support = self.support

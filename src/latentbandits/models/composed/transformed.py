@@ -38,6 +38,7 @@ from latentbandits.models.protocol import (
 _LARGEST_EXPONENT = 300.0
 
 
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class TransformedRewards(Wrapping, ABC):
     """A `model` of f(r) as a model of r. Subclasses state f and the mean of r given that of f(r).
 
@@ -258,10 +259,6 @@ class Log1pRewards(TransformedRewards):
     transform: ClassVar[str] = "log1p"
     support: ClassVar[Interval] = Interval(low=-1.0)
 
-    model: Model
-    smearing: FloatArray
-    level: float
-
     def __init__(
         self, model: Model, smearing: ArrayLike | None = None, level: float | None = None
     ) -> None:
@@ -336,15 +333,6 @@ class SqrtRewards(TransformedRewards):
     )
     transform: ClassVar[str] = "sqrt"
     support: ClassVar[Interval] = Interval(low=0.0)
-
-    model: Model
-    smearing: FloatArray
-    level: float
-
-    def __init__(
-        self, model: Model, smearing: ArrayLike | None = None, level: float | None = None
-    ) -> None:
-        super().__init__(model, smearing, level)
 
     @staticmethod
     def forward(reward: FloatArray) -> FloatArray:

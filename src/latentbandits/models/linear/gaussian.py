@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.numerics.arrays import blocks, log_normal_density, rows
 from latentbandits.models.numerics.laws import Component, Normal, Summary
 from latentbandits.models.protocol import Context, StationaryModel
@@ -235,15 +235,6 @@ class LinearGaussian(StationaryModel):
     ) -> FloatArray:
         means = np.einsum("nd,nd->n", checks.played(context, action), theta)
         return log_normal_density(reward - means, self.noise**2)
-
-    def probability_best(
-        self,
-        parameters: LinearPosterior,
-        context: Context,
-        eligible: BoolArray | None,
-        weights: FloatArray,
-    ) -> None:
-        """Return None: rewards that share theta have no one-dimensional form."""
 
     def select(self, session: IntArray | None, state: IntArray) -> LinearGaussian:
         if session is None:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian, LinearPosterior
 from latentbandits.models.numerics.arrays import log_normal_density, rows
 from latentbandits.models.numerics.laws import Component, Student, Summary
@@ -244,16 +244,6 @@ class LinearGaussianUnknownNoise(StationaryModel):
     ) -> FloatArray:
         means = np.einsum("nd,nd->n", checks.played(context, action), theta.weights)
         return log_normal_density(reward - means, theta.noise**2)
-
-    def probability_best(
-        self,
-        parameters: LinearNoisePosterior,
-        context: Context,
-        eligible: BoolArray | None,
-        weights: FloatArray,
-    ) -> None:
-        """Return None: rewards that share theta have no one-dimensional form."""
-        return
 
     def select(self, session: IntArray | None, state: IntArray) -> LinearGaussianUnknownNoise:
         unit = self._unit.select(session, state)

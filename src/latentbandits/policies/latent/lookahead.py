@@ -13,7 +13,7 @@ from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.checks import FloatArray, positive_count
 from latentbandits.models.protocol import Context, Model, Parameters
 from latentbandits.policies.checked import Asked, Outcome
-from latentbandits.policies.latent.base import LargestPosteriorScore, check_context
+from latentbandits.policies.latent.base import LargestPosteriorScore, check_context, learned
 
 
 class PlanningBelief(NamedTuple):
@@ -72,15 +72,7 @@ class mLookahead(LargestPosteriorScore[PlanningBelief]):
 
     def _learn(self, belief: PlanningBelief, outcome: Outcome) -> PlanningBelief:
         before = JointBelief(belief.log_weights, belief.parameters)
-        after = joint.condition(
-            self.model,
-            before,
-            outcome.context,
-            outcome.action,
-            outcome.reward,
-            moves=outcome.moves,
-            looked=outcome.looked,
-        )
+        after = learned(joint.condition, self.model, before, outcome)
         return PlanningBelief(*after, belief.rounds + outcome.moves)
 
     @property
