@@ -128,8 +128,7 @@ class PolicyReuse(PosteriorPolicy[ReuseBelief]):
         if self.rule == "EI" and self.improvement == "expected":
             density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
             term = self.model.noise * (z * term + density)
-        score: FloatArray = (weights[:, None, :] @ term)[:, 0]
-        return score
+        return (weights[:, None, :] @ term)[:, 0]
 
     def _choose(self, belief: ReuseBelief, asked: Asked, propensity: bool) -> Choice:
         actions, utility = self._library(asked.context, asked.eligible)

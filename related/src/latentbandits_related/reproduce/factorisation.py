@@ -31,8 +31,7 @@ class PrintedParticleMF(ParticleMF):
 
     def _variance(self, factor: Factor, spread: FloatArray, row: FloatArray) -> FloatArray:
         quadratic = (row[..., None, :] @ factor.precision @ row[..., None])[..., 0, 0]
-        variance: FloatArray = 1 / self.noise**2 + quadratic
-        return variance
+        return 1 / self.noise**2 + quadratic
 
 
 def columns(quick: bool) -> list[Column]:

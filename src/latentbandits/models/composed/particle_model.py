@@ -197,8 +197,7 @@ class ParticleModel(StationaryModel, ABC):
 
     def draw_theta(self, state: IntArray, rng: np.random.Generator) -> FloatArray:
         n = len(state)
-        theta: FloatArray = self._draw_prior(n, rng)[state, np.arange(n)]
-        return theta
+        return self._draw_prior(n, rng)[state, np.arange(n)]
 
     def mean_rewards(self, theta: FloatArray, context: Context) -> FloatArray:
         return self._mean_rewards(theta[:, None], self._features(context, len(theta)))[:, 0]

@@ -279,13 +279,11 @@ class Log1pRewards(TransformedRewards):
 
     @staticmethod
     def outside(reward: FloatArray) -> BoolArray:
-        outside: BoolArray = reward <= -1
-        return outside
+        return reward <= -1
 
     @staticmethod
     def mean(theta: FloatArray, smearing: FloatArray | float) -> FloatArray:
-        mean: FloatArray = smearing * np.exp(np.minimum(theta, _LARGEST_EXPONENT)) - 1
-        return mean
+        return smearing * np.exp(np.minimum(theta, _LARGEST_EXPONENT)) - 1
 
     @staticmethod
     def level_of(mean: FloatArray, smearing: FloatArray | float) -> FloatArray:
@@ -300,8 +298,7 @@ class Log1pRewards(TransformedRewards):
 
     @staticmethod
     def smearing_of(rewards: FloatArray, unsmeared: FloatArray) -> FloatArray:
-        smearing: FloatArray = (1 + rewards) / (1 + unsmeared)
-        return smearing
+        return (1 + rewards) / (1 + unsmeared)
 
     def _slope(self) -> float:
         return float(np.mean(self.smearing)) * float(np.exp(min(self.level, _LARGEST_EXPONENT)))
@@ -340,8 +337,7 @@ class SqrtRewards(TransformedRewards):
 
     @staticmethod
     def backward(level: FloatArray) -> FloatArray:
-        squares: FloatArray = level**2
-        return squares
+        return level**2
 
     @staticmethod
     def log_slope(reward: FloatArray) -> FloatArray:
@@ -351,13 +347,11 @@ class SqrtRewards(TransformedRewards):
 
     @staticmethod
     def outside(reward: FloatArray) -> BoolArray:
-        outside: BoolArray = reward < 0
-        return outside
+        return reward < 0
 
     @staticmethod
     def mean(theta: FloatArray, smearing: FloatArray | float) -> FloatArray:
-        mean: FloatArray = theta**2 + smearing
-        return mean
+        return theta**2 + smearing
 
     @staticmethod
     def level_of(mean: FloatArray, smearing: FloatArray | float) -> FloatArray:

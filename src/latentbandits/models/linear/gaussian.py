@@ -175,8 +175,7 @@ class LinearGaussian(StationaryModel):
     ) -> FloatArray:
         """Return x' sum_s w_s E[theta_s]: one product of the features with a vector."""
         theta = weights[:, None, :] @ parameters.mean  # (n, 1, n_features)
-        rewards: FloatArray = (theta @ checks.required(context).swapaxes(1, 2))[:, 0]
-        return rewards
+        return (theta @ checks.required(context).swapaxes(1, 2))[:, 0]
 
     def reward_laws(self, parameters: LinearPosterior, context: Context) -> tuple[Component, ...]:
         mean, variance = self.posterior_rewards(parameters, context)
@@ -221,8 +220,7 @@ class LinearGaussian(StationaryModel):
         return theta
 
     def mean_rewards(self, theta: FloatArray, context: Context) -> FloatArray:
-        means: FloatArray = (checks.required(context) @ theta[:, :, None])[:, :, 0]
-        return means
+        return (checks.required(context) @ theta[:, :, None])[:, :, 0]
 
     def draw_rewards(
         self, theta: FloatArray, context: Context, rng: np.random.Generator

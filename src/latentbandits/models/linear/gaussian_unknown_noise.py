@@ -290,5 +290,4 @@ class LinearGaussianUnknownNoise(StationaryModel):
     def _mean_variance(self) -> FloatArray:
         """E[sigma_s^2], `(1 or n_sessions, n_states)`."""
         variance = self.noise_count * self.noise_scale**2 / (self.noise_count - 2)
-        shaped: FloatArray = variance.reshape(-1, self.n_states)
-        return shaped
+        return variance.reshape(-1, self.n_states)
