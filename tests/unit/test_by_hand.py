@@ -16,12 +16,10 @@ from latentbandits import (
     Exploring,
     FunctionModel,
     GaussianArms,
-    GroupedLinUCB,
     HierTS,
     LinearGaussian,
     Log1pRewards,
     LogisticLinear,
-    PerUser,
     SqrtRewards,
     Visit,
 )
@@ -36,7 +34,17 @@ from latentbandits.policies.latent import bayes_ucb
 from latentbandits.policies.registry import Inputs
 from latentbandits.policies.shared import chunks
 from latentbandits.serving.engine.choosing import RowGenerator
-from latentbandits_related import CLUB, COFIBA, TSC, UCBC, MetaTS, ParticleMF, Rank1Elim
+from latentbandits_related import (
+    CLUB,
+    COFIBA,
+    TSC,
+    UCBC,
+    GroupedLinUCB,
+    MetaTS,
+    ParticleMF,
+    PerUser,
+    Rank1Elim,
+)
 from latentbandits_related.graph import CompleteGraph, SparseGraph
 from latentbandits_related.nmf import factorise
 from latentbandits_related.policy_reuse import look_ahead

@@ -30,9 +30,12 @@ __all__ = [
     "Decision",
     "Discounted",
     "Exploring",
+    "HierTS",
+    "HierUCB",
     "LinTS",
     "LinUCB",
     "ListDecision",
+    "Phased",
     "Policy",
     "Popularity",
     "SlidingWindow",
@@ -52,7 +55,6 @@ __all__ = [
     "update_list",
 ]
 
-SHARED = dict.fromkeys(("HierTS", "HierUCB", "Phased"), "latentbandits.policies.shared")
-"""Policies that learn across users, and their module: it is imported when one is first used."""
+_MODULES = dict.fromkeys(("HierTS", "HierUCB", "Phased"), "latentbandits.policies.shared")
 
-__getattr__, __dir__ = lazy_exports(__name__, SHARED)
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES)
