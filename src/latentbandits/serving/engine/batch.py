@@ -29,7 +29,6 @@ from latentbandits.serving.engine.open_session import (
     visitor_row,
 )
 from latentbandits.serving.engine.sessions import Sessions
-from latentbandits.serving.engine.statistics import Statistics
 from latentbandits.serving.engine.values import (
     Decided,
     DecisionRequest,
@@ -63,7 +62,6 @@ class Batch:
         self._library = sessions.library
         self._orders = sessions.orders
         self._clock = sessions.clock
-        self._changes = sessions.changes
         self._settings = sessions.settings
         self.chooser = Chooser(self._settings.propensity, self._settings.propensity_draws)
         self._claimed: set[int | str] = set()
@@ -175,7 +173,7 @@ class Batch:
     def _decided(self, one: PendingDecision, row: DecisionRow) -> Live:
         """Count a decision, and return its session after it."""
         live, session = one.live, one.live.row
-        self._changes.decided(session, row, live.probabilities)
+        self._sessions.statistics.session_decided(session, row, live.probabilities)
         return live.with_row(
             msgspec.structs.replace(
                 session,
@@ -250,7 +248,7 @@ class Batch:
             and current.observed == observed
             and current.kind != "default"
         ):
-            self._changes.count("duplicate")
+            self._sessions.statistics.count("duplicate")
             return Rewarded(report.decision_id, "duplicate")
         replaces = current is not None and (kind == "correction" or current.kind == "default")
         if current is not None and not replaces and observed is None:
@@ -269,7 +267,7 @@ class Batch:
         if live is None:
             at = self._orders.next(row.order)
             self._store.add_rewards([self._row(told, "late", at, current)])
-            self._changes.count("late")
+            self._sessions.statistics.count("late")
             return Rewarded(report.decision_id, "late")
         live = self._sessions.able(live, row)
         pending = PendingReward(live, told)
@@ -305,6 +303,7 @@ class Batch:
         """Log rewards that were learned, save their sessions, and answer them."""
         logged: list[RewardRow] = []
         lives: list[Live] = []
+        statistics = self._sessions.statistics
         for pending, belief, probabilities, predicted in learned:
             live, told, row = pending.live, pending.told, pending.told.row
             session = live.row
@@ -320,11 +319,11 @@ class Batch:
             after = live.with_belief(saved, belief, probabilities, live.learned + 1, at, [row])
             lives.append(after)
             if after.ratio >= UNEXPLAINED > live.ratio:
-                self._changes.count("unexplained")
+                statistics.count("unexplained")
             logged.append(self._row(told, "applied", at, None))
-            self._changes.rewarded(session, row, told.value, predicted=predicted)
+            statistics.rewarded(session, row, told.value, predicted=predicted)
             if told.observed is not None:
-                self._changes.add(Statistics.clicked, decode_observed(told.observed))
+                statistics.clicked(decode_observed(told.observed))
             pending.answer = Rewarded(told.report.decision_id, "applied")
         if not logged:
             return
@@ -353,10 +352,10 @@ class Batch:
             revision=session.revision + 1,
         )
         self._store.add_rewards([self._row(told, "applied", at, current)])
-        self._changes.rewarded(session, row, value, current.value)
+        self._sessions.statistics.rewarded(session, row, value, current.value)
         if told.observed is not None:
             before = rewards_by_position(row, current)
-            self._changes.add(Statistics.clicked, decode_observed(told.observed), before)
+            self._sessions.statistics.clicked(decode_observed(told.observed), before)
         self._store.put_session(changed)
         self._store.drop_snapshot(session.key)
         self._sessions.drop(session)

@@ -15,7 +15,7 @@ from latentbandits.policies.registry import AUTO
 from latentbandits.serving.engine.models import Library, Memory
 from latentbandits.serving.engine.open_session import Live, check_same_user, encode_user, never
 from latentbandits.serving.engine.restoring import Restoring
-from latentbandits.serving.engine.statistics import Changes, Statistics
+from latentbandits.serving.engine.statistics import Statistics
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.records import ActivationRow, DecisionRow, SessionRow
 from latentbandits.serving.settings import (
@@ -65,7 +65,7 @@ class OrderSequence:
 
 
 class Cache:
-    """Sessions by key and by name; a transaction that is rolled back can be undone.
+    """Sessions by key and by name; those that a transaction has put here leave if it is undone.
 
     Args:
         capacity: largest number of sessions.
@@ -80,7 +80,7 @@ class Cache:
         self._bytes = 0
         self._sessions: OrderedDict[int, Live] = OrderedDict()
         self._keys: dict[str, int] = {}
-        self._before: dict[int, Live | None] = {}  # sessions that this transaction has changed
+        self._changed: set[int] = set()  # sessions that this transaction has put here
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -89,7 +89,7 @@ class Cache:
         """Forget all sessions."""
         self._sessions.clear()
         self._keys.clear()
-        self._before.clear()
+        self._changed.clear()
         self._bytes = 0
 
     def get(self, key: int) -> Live | None:
@@ -111,7 +111,7 @@ class Cache:
         key, sessions = live.row.key, self._sessions
         old = sessions.get(key)
         if old is not live:
-            self._before.setdefault(key, old)
+            self._changed.add(key)
             sessions[key] = live
             self._bytes += _size(live) - (0 if old is None else _size(old))
         sessions.move_to_end(key)
@@ -123,8 +123,7 @@ class Cache:
             self._keys.pop(old.row.name, None)
 
     def remove(self, key: int) -> None:
-        """Take a session out, in this transaction."""
-        self._before.setdefault(key, self._sessions.get(key))
+        """Take a session out."""
         self._pop(key)
 
     def remove_where(self, stale: Callable[[SessionRow], bool]) -> None:
@@ -139,24 +138,15 @@ class Cache:
         self._keys.pop(name, None)
 
     def committed(self) -> None:
-        """Keep all changes of the transaction."""
-        self._before.clear()
+        """Keep the sessions of the transaction."""
+        self._changed.clear()
 
-    def rolled_back(self, *, certain: bool) -> None:
-        """Put back the sessions that the transaction changed, and no others.
-
-        Where it is not `certain` that nothing was committed, the store is read for them.
-        """
-        for key, live in self._before.items():
+    def rolled_back(self) -> None:
+        """Drop the sessions of the transaction: they are read from the store again."""
+        for key in self._changed:
             self._pop(key)
-            if live is not None and certain:
-                self._insert(key, live)
-        self._before.clear()
+        self._changed.clear()
         self._keys.clear()
-
-    def _insert(self, key: int, live: Live) -> None:
-        self._sessions[key] = live
-        self._bytes += _size(live)
 
     def _pop(self, key: int) -> None:
         old = self._sessions.pop(key, None)
@@ -180,7 +170,6 @@ class Sessions:
         library: Library,
         orders: OrderSequence,
         clock: Callable[[], int],
-        changes: Changes,
         settings: EngineSettings,
         salt: bytes,
     ) -> None:
@@ -188,7 +177,7 @@ class Sessions:
         self.library = library
         self.orders = orders
         self.clock = clock
-        self.changes = changes
+        self.statistics = Statistics()
         self.settings = settings
         self._ttl_ms = int(settings.session_ttl * 1000)
         self._seen_ms = min(1000, self._ttl_ms // 100)  # resolution of the time a session was seen
@@ -215,9 +204,9 @@ class Sessions:
             successor = cache(self.library.successor)  # for sessions that are alike
             self._cache.remove_where(lambda row: successor(row.model, row.activation) != row.model)
 
-    def rolled_back(self, *, certain: bool) -> None:
-        """Undo the changes of the transaction; `certain`: nothing of it was committed."""
-        self._cache.rolled_back(certain=certain)
+    def rolled_back(self) -> None:
+        """Forget what the transaction changed."""
+        self._cache.rolled_back()
 
     # finding
 
@@ -340,7 +329,7 @@ class Sessions:
             return None
         if model == row.model:
             return row
-        self.changes.left(row)
+        self.statistics.left(row)
         moved = msgspec.structs.replace(
             row, model=model, activation=self.library.active.order, probabilities=b""
         )
@@ -422,7 +411,7 @@ class Sessions:
             )
         at = self.orders.next(max(a.last_order, b.last_order))
 
-        self.changes.add(Statistics.merged, a, b)
+        self.statistics.merged(a, b)
         row = msgspec.structs.replace(
             a,
             rounds=a.rounds + b.rounds,
@@ -453,8 +442,8 @@ class Sessions:
 
     def end(self, row: SessionRow, why: str) -> None:
         """Close a session: its log stays, its name may begin anew."""
-        self.changes.count(why)
-        self.changes.left(row)
+        self.statistics.count(why)
+        self.statistics.left(row)
         self.store.put_session(msgspec.structs.replace(row, open=False, probabilities=b""))
         self.store.drop_snapshot(row.key)
         self.drop(row)

@@ -24,7 +24,7 @@ from latentbandits.serving.http.messages import (
     encode_json,
     problem_answer,
 )
-from latentbandits.serving.http.metrics import snapshot
+from latentbandits.serving.http.metrics import totals_as_metrics
 from latentbandits.serving.http.pages import HEADERS, PAGES, PLAY_PAGES, document, reference
 from latentbandits.serving.http.requests import (
     Handler,
@@ -186,9 +186,9 @@ def _metrics(service: Service) -> View:
         service.metrics.waiting.set(service.writer.waiting)
         service.metrics.most_waiting.set(service.writer.most_waiting)
         try:
-            totals = await service.writer.run(snapshot, urgent=True)
+            totals = await service.writer.run(totals_as_metrics, urgent=True)
         except Refused:
-            totals = None  # the store is down: export the other metrics
+            totals = []  # the store is down: export the other metrics
         service.metrics.store_works.set(service.writer.store_works)
         text = service.metrics.exposition(totals)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
