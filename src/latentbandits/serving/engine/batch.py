@@ -174,8 +174,8 @@ class Batch:
         """Count a decision, and return its session after it."""
         live, session = one.live, one.live.row
         self._sessions.statistics.session_decided(session, row, live.probabilities)
-        return live.with_row(
-            msgspec.structs.replace(
+        return live._replace(
+            row=msgspec.structs.replace(
                 session,
                 rounds=row.round,
                 seen=self._sessions.seen(session, one.now),

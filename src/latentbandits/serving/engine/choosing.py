@@ -145,26 +145,6 @@ class RowGenerator(StreamPerSession):
         return np.empty(shape), shape[0] // n
 
 
-class Streams:
-    """Streams of random numbers, one for each decision that is made together."""
-
-    def __init__(self) -> None:
-        self._streams: list[Stream] = []
-
-    def one(self, order: int, token: int) -> np.random.Generator:
-        """Return the generator of one decision."""
-        return self._at(0).start(order, token)
-
-    def rows(self, ids: Sequence[tuple[int, int]]) -> RowGenerator:
-        """Return the generator of these decisions, given by order and token."""
-        return RowGenerator([self._at(i).start(*pair) for i, pair in enumerate(ids)])
-
-    def _at(self, place: int) -> Stream:
-        while len(self._streams) <= place:
-            self._streams.append(Stream())
-        return self._streams[place]
-
-
 class Chooser:
     """Asks policies for decisions, with the probability of each chosen action.
 
@@ -178,7 +158,7 @@ class Chooser:
     def __init__(self, mode: PropensityMode, draws: int) -> None:
         self._mode = mode
         self._draws = draws
-        self._streams = Streams()
+        self._streams: list[Stream] = []
 
     def choose(self, waiting: Sequence[PendingDecision]) -> list[Chosen | None]:
         """Return the choice of each policy; None where a default is played."""
@@ -188,42 +168,22 @@ class Chooser:
             if one.inputs is not None:
                 alike.setdefault(_kind(i, one, one.inputs), []).append(i)
         for places in alike.values():
-            some = [waiting[i] for i in places]
-            choices = self._one(some[0]) if len(some) == 1 else self._together(some)
+            choices = self._choose_alike([waiting[i] for i in places])
             for i, choice in zip(places, choices, strict=True):
                 chosen[i] = choice
         return chosen
 
-    def _one(self, one: PendingDecision) -> list[Chosen]:
-        inputs = one.inputs
-        assert inputs is not None
-        rng = self._streams.one(one.order, one.token)
-        context = inputs.context
-        if inputs.visitor is not None:
-            context = visit(inputs.visitor, context)
-        return self._decide(one, 1, one.live.belief, context, inputs.eligible, rng)
-
-    def _together(self, some: Sequence[PendingDecision]) -> list[Chosen]:
-        """Choose for several sessions of one policy, with actions of one shape."""
-        inputs = [cast(PolicyInputs, one.inputs) for one in some]
-        belief = concatenate([one.live.belief for one in some])
-        context = None if inputs[0].context is None else joined([one.context for one in inputs])
-        eligible = None if inputs[0].eligible is None else joined([one.eligible for one in inputs])
-        rows = self._streams.rows([(one.order, one.token) for one in some])
-        rng = cast(np.random.Generator, rows)
-        return self._decide(some[0], len(some), belief, context, eligible, rng)
-
-    def _decide(
-        self,
-        one: PendingDecision,
-        n_sessions: int,
-        belief: Any,
-        context: FloatArray | None,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> list[Chosen]:
-        """Decide for every session of the belief, by the policy of `one`, which is one of them."""
-        policy = one.live.group.policy
+    def _choose_alike(self, some: Sequence[PendingDecision]) -> list[Chosen]:
+        """Choose for sessions of one policy, with actions of one shape."""
+        one, policy = some[0], some[0].live.group.policy
+        inputs = [cast(PolicyInputs, each.inputs) for each in some]
+        first = inputs[0]
+        belief = concatenate([each.live.belief for each in some])
+        context = None if first.context is None else joined([each.context for each in inputs])
+        if first.visitor is not None:
+            context = visit(first.visitor, context)
+        eligible = None if first.eligible is None else joined([each.eligible for each in inputs])
+        rng = self._generator(some)
 
         def decide(belief: Any, eligible: Any) -> Decision:
             if self._mode == "counted":
@@ -237,7 +197,7 @@ class Chooser:
         assert length is not None
         exact = one.live.group.order_free or not one.clicks.unrolled
         if self._mode == "counted" and exact:  # where weighted draws are those of the later beliefs
-            features = policy.checked_context(context, n_sessions)[0]
+            features = policy.checked_context(context, len(some))[0]
             drawn = policy.draw_rewards(belief, features, self._draws + 1, rng)
             if drawn is not None:
                 decide = CountedDraws(policy, context, rng, drawn, one.clicks).decide
@@ -245,15 +205,25 @@ class Chooser:
         by_session = zip(*map(_split, shown.positions), strict=True)
         return [msgspec.structs.replace(top, below=tuple(below)) for top, *below in by_session]
 
+    def _generator(self, some: Sequence[PendingDecision]) -> np.random.Generator:
+        """Return a generator whose numbers for each decision are those of its stream."""
+        while len(self._streams) < len(some):
+            self._streams.append(Stream())
+        generators = [
+            stream.start(one.order, one.token)
+            for stream, one in zip(self._streams, some, strict=False)
+        ]
+        if len(generators) == 1:
+            return generators[0]
+        return cast(np.random.Generator, RowGenerator(generators))
+
 
 def _kind(place: int, one: PendingDecision, inputs: PolicyInputs) -> Any:
     """Return the key by which decisions are batched; `place` if one must be made alone."""
     policy = one.live.group.policy
-    if not policy.row_wise:
+    if not policy.row_wise or inputs.visitor is not None:
         return place
-    if (
-        inputs.context is not None and inputs.context.size > LARGE
-    ):  # avoids copying a large catalogue
+    if inputs.context is not None and inputs.context.size > LARGE:  # a large catalogue is copied
         return place
     shape = None if inputs.context is None else inputs.context.shape
     mask = None if inputs.eligible is None else inputs.eligible.shape

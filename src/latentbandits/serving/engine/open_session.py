@@ -87,10 +87,6 @@ class Live(NamedTuple):
             ratio if ratio < UNEXPLAINED else math.inf,
         )
 
-    def with_row(self, row: SessionRow) -> Live:
-        """Return the session with another row and the same belief."""
-        return Live(row, *self[1:])  # faster than _replace
-
     def fits(self, row: SessionRow) -> bool:
         """Return whether this belief, with the rewards that came since, is that of `row`."""
         mine = self.row

@@ -299,7 +299,7 @@ class Sessions:
                 self._cache.put(cached)
                 return cached
             if cached.fits(row):
-                live = cached.with_row(row)
+                live = cached._replace(row=row)
                 self._cache.put(live)
                 return live
         return self.restoring.restore(row, cached)

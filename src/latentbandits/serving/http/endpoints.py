@@ -393,7 +393,8 @@ async def activate(call: Call) -> Models:
 
     tuned = None
     if row is not None and await service.writer.run(partial(lacks_policy, row=row)):
-        tuned = await tune_apart(row, _TUNING_SHARE * service.settings.request_timeout)
+        seconds = _TUNING_SHARE * service.settings.request_timeout
+        tuned = await service.in_thread(tune_apart, row, seconds)
 
     def swap(engine: Engine) -> Models:
         model = row if row is not None else engine.store.model(body.model or "")

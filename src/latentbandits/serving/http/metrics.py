@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import (
@@ -128,7 +129,7 @@ def _metric(
     name: str,
     text: str,
     labels: Sequence[str],
-    values: Mapping[tuple[str, ...], float],
+    values: Mapping[Any, float],
 ) -> Metric:
     """Return a metric with its value for each of these values of its labels."""
     family = kind(f"latentbandits_{name}", text, labels=labels)
