@@ -178,7 +178,7 @@ class Batch:
             row=msgspec.structs.replace(
                 session,
                 rounds=row.round,
-                seen=self._sessions.seen(session, one.now),
+                seen=one.now,
                 last_order=one.order,
                 activation=self._library.order,
                 probabilities=row.probabilities if len(live.probabilities) > 1 else b"",
@@ -311,7 +311,7 @@ class Batch:
             now = session.seen if told.kind == "default" else self._clock()
             saved = msgspec.structs.replace(
                 session,
-                seen=self._sessions.seen(session, now),
+                seen=now,
                 last_order=at,
                 rewards=session.rewards + 1,
                 reward_sum=session.reward_sum + told.value,

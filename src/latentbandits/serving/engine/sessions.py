@@ -180,7 +180,6 @@ class Sessions:
         self.statistics = Statistics()
         self.settings = settings
         self._ttl_ms = int(settings.session_ttl * 1000)
-        self._seen_ms = min(1000, self._ttl_ms // 100)  # resolution of the time a session was seen
         self._groups = settings.side_groups()
         self._salt = salt
         capacity_bytes = int(settings.cached_megabytes * 2**20)
@@ -371,30 +370,17 @@ class Sessions:
         """Write sessions after a decision or a reward each; those of the keys `new` have no row
         yet.
         """
-        seen: list[SessionRow] = []
-        seen_before: list[SessionRow] = []
+        known: list[SessionRow] = []
         for live in lives:
             row = live.row
             if row.key in new:
                 self.store.add_session(row)
             else:
-                before = self._cache.get(row.key)
-                same = before is not None and before.row.seen == row.seen
-                (seen_before if same else seen).append(row)
+                known.append(row)
             self._cache.name(row.name, row.key)
             self._cache.put(live)
-        if seen:
-            self.store.touch_sessions(seen)
-        if seen_before:
-            self.store.touch_sessions(seen_before, seen=False)
-
-    def seen(self, row: SessionRow, now: int) -> int:
-        """Return the time at which a session that is used `now` was last seen, to the second.
-
-        A session that is used again at once keeps its time, so that the index of sessions by time
-        need not be written.
-        """
-        return row.seen if 0 <= now - row.seen < self._seen_ms else now
+        if known:
+            self.store.touch_sessions(known)
 
     def replace(self, live: Live) -> None:
         """Save a session all of whose columns may have changed."""

@@ -6,11 +6,10 @@ import asyncio
 import logging
 import queue
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -37,7 +36,6 @@ _RETRY_SECONDS = 0.1  # longest pause before work that another process was in th
 _ATTEMPTS = 3
 _SLICE_SECONDS = 0.0005  # longest part of a replay between two looks at the requests that wait
 _PAUSE_SECONDS = 0.0001  # after each part, so that the event loop gets the interpreter
-_SWITCH_SECONDS = 0.0002  # switch interval of the interpreter during such a replay
 _ENDS = "the service ends: nothing was done"
 
 
@@ -190,9 +188,7 @@ class Writer:
             if self._parked and more:
                 key, jobs = next(iter(self._parked.items()))
                 del self._parked[key]
-                with _switching(_SWITCH_SECONDS):
-                    complete = self._rebuild(key, lambda: not self._jobs.empty())
-                if complete:
+                if self._rebuild(key, lambda: not self._jobs.empty()):
                     self._carry_out(jobs)
                 else:
                     self._parked[key] = jobs  # at the end, so that sessions take turns
@@ -313,17 +309,6 @@ class Writer:
         if self._unanswered.pop(id(job), None) is not None:  # else it was abandoned
             self.waiting -= job.work
             job.answer(answer)
-
-
-@contextmanager
-def _switching(seconds: float) -> Iterator[None]:
-    """Let the interpreter pass from thread to thread within `seconds`, where both want it."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(min(seconds, usual))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)
 
 
 def _orders(decisions: Sequence[str]) -> Iterator[int]:
