@@ -174,7 +174,7 @@ def test_a_transformed_learner_widens_in_its_own_units():
 
     chosen = Candidate(2, None)
     learned = learner.learn(log, chosen, 0)
-    actual = bootstrap(learner, log, learned, chosen, 4)
+    actual = bootstrap(learner, log, learned, 4)
     wide = learner.widened(learned, actual)
     assert (wide.model.model.spread >= learned.model.model.spread - 1e-12).all()
     np.testing.assert_allclose(wide.rewards(), learned.rewards())

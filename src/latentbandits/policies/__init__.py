@@ -32,9 +32,14 @@ __all__ = [
     "Decision",
     "Discounted",
     "Exploring",
+    "GroupedLinUCB",
+    "HierTS",
+    "HierUCB",
     "LinTS",
     "LinUCB",
     "ListDecision",
+    "PerUser",
+    "Phased",
     "Policy",
     "Popularity",
     "SlidingWindow",
@@ -56,9 +61,8 @@ __all__ = [
     "update_list",
 ]
 
-SHARED = dict.fromkeys(
+_MODULES = dict.fromkeys(
     ("GroupedLinUCB", "HierTS", "HierUCB", "PerUser", "Phased"), "latentbandits.policies.shared"
 )
-"""Policies that learn across users, and their module: it is imported when one is first used."""
 
-__getattr__, __dir__ = lazy_exports(__name__, SHARED)
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES)
