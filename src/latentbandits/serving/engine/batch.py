@@ -106,6 +106,7 @@ class Batch:
         if live.row.key in self._claimed:  # under another name
             self.settle()
             live = self._sessions.open(request.session, request.user_features)
+        order = self._orders.next(live.row.last_order)
         if request.default is not None:
             _check_default(request)
         live, inputs = self._fitted(live, request)
@@ -113,8 +114,7 @@ class Batch:
         clicks = None
         if request.length is not None:
             clicks = click_model_for(self._library, live, request.length, inputs)
-        token = _new_token()
-        order = self._orders.next(live.row.last_order)
+        token = secrets.randbits(63)  # they keep a decision's id and its draws from being guessed
         waiting = PendingDecision(
             live, request, inputs, order, token, self._clock(), fingerprint, clicks
         )
@@ -163,19 +163,13 @@ class Batch:
         waiting, self._decisions = self._decisions, []
         rows = list(map(decision_row, waiting, self.chooser.choose(waiting)))
         self._store.add_decisions(rows)
-        new = {one.live.row.key for one in waiting if one.live.row.rounds == 0}
-        self._sessions.save(list(map(self._decided, waiting, rows)), new=new)
+        lives, new = [], set()
         for one, row in zip(waiting, rows, strict=True):
-            added = one.live.served.space.new
-            is_new = bool(added) and any(name in added for name in shown_actions(row))
-            one.answer = answer_of(row, one.live.probabilities, is_new=is_new)
-
-    def _decided(self, one: PendingDecision, row: DecisionRow) -> Live:
-        """Count a decision, and return its session after it."""
-        live, session = one.live, one.live.row
-        self._sessions.statistics.session_decided(session, row, live.probabilities)
-        return live._replace(
-            row=msgspec.structs.replace(
+            live, session = one.live, one.live.row
+            self._sessions.statistics.session_decided(session, row, live.probabilities)
+            if session.rounds == 0:
+                new.add(session.key)
+            saved = msgspec.structs.replace(
                 session,
                 rounds=row.round,
                 seen=one.now,
@@ -183,7 +177,12 @@ class Batch:
                 activation=self._library.order,
                 probabilities=row.probabilities if len(live.probabilities) > 1 else b"",
             )
-        )
+            lives.append(live._replace(row=saved))
+        self._sessions.save(lives, new=new)
+        for one, row in zip(waiting, rows, strict=True):
+            added = one.live.served.space.new
+            is_new = bool(added) and any(name in added for name in shown_actions(row))
+            one.answer = answer_of(row, one.live.probabilities, is_new=is_new)
 
     def again(self, live: Live, request: DecisionRequest, row: DecisionRow) -> DecisionRow:
         """Return the decision that this session made with the order and token of `row` again."""
@@ -277,7 +276,8 @@ class Batch:
         return Rewarded(report.decision_id, "applied")
 
     def _check_range(self, value: float, live: Live | None, row: DecisionRow) -> None:
-        refused = self._settings.out_of_range(value, self._sessions.reward_range(live, row))
+        served = self._library.served(row.model) if live is None else live.served
+        refused = self._settings.out_of_range(value, served.rewards)
         if refused is not None:
             raise Invalid(f"value {refused}")
 
@@ -359,11 +359,6 @@ class Batch:
         self._store.put_session(changed)
         self._store.drop_snapshot(session.key)
         self._sessions.drop(session)
-
-
-def _new_token() -> int:
-    """Return 63 random bits: they keep a decision's id and its draws from being guessed."""
-    return secrets.randbits(63)
 
 
 def _ask(served: ServedModel, request: DecisionRequest) -> PolicyInputs:

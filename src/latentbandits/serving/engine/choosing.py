@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
@@ -44,33 +45,19 @@ class Chosen(msgspec.Struct, frozen=True, gc=False):
     below: tuple[Chosen, ...] = ()
 
 
+@dataclass(slots=True, eq=False)
 class PendingDecision:
     """A decision that was asked for; `answer` is there once the decisions are settled."""
 
-    __slots__ = (
-        "answer", "clicks", "fingerprint", "inputs", "live", "now", "order", "request", "token",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        live: Live,
-        request: DecisionRequest,
-        inputs: PolicyInputs | None,
-        order: int,
-        token: int,
-        now: int,
-        fingerprint: bytes | None = None,
-        clicks: ClickModel | None = None,
-    ) -> None:
-        self.live = live
-        self.request = request
-        self.inputs = inputs  # None: the request's default is played
-        self.order = order
-        self.token = token
-        self.now = now
-        self.fingerprint = fingerprint
-        self.clicks = clicks  # of a list; None: the request is for one action
-        self.answer: Decided | None = None
+    live: Live
+    request: DecisionRequest
+    inputs: PolicyInputs | None  # None: the request's default is played
+    order: int
+    token: int
+    now: int
+    fingerprint: bytes | None = None
+    clicks: ClickModel | None = None  # of a list; None: the request is for one action
+    answer: Decided | None = None
 
 
 class Stream:
@@ -178,12 +165,12 @@ class Chooser:
         one, policy = some[0], some[0].live.group.policy
         inputs = [cast(PolicyInputs, each.inputs) for each in some]
         first = inputs[0]
+        rng = self._generator(some)
         belief = concatenate([each.live.belief for each in some])
         context = None if first.context is None else joined([each.context for each in inputs])
         if first.visitor is not None:
             context = visit(first.visitor, context)
         eligible = None if first.eligible is None else joined([each.eligible for each in inputs])
-        rng = self._generator(some)
 
         def decide(belief: Any, eligible: Any) -> Decision:
             if self._mode == "counted":
@@ -245,8 +232,8 @@ def _split(decision: Decision) -> list[Chosen]:
 def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
     """Return the decision as the log keeps it; None: the request's default is played."""
     live, request, session = one.live, one.request, one.live.row
-    features = visitor = None
-    below: list[Shown] = []
+    features = below = None
+    named = Named(request.actions, request.exclude, request.user)
     if chosen is None:
         assert request.actions is not None
         assert request.default is not None
@@ -257,12 +244,14 @@ def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
         inputs = one.inputs
         assert inputs is not None
         action, index = inputs.answer(chosen.action)
-        n_actions, name, visitor = inputs.n_actions, live.group.text, inputs.visitor
-        features = inputs.brought
-        below = [
-            Shown(*inputs.answer(other.action), other.state, other.propensity, other.kind)
-            for other in chosen.below
-        ]
+        n_actions, name, features = inputs.n_actions, live.group.text, inputs.brought
+        named = msgspec.structs.replace(named, visitor=inputs.visitor)
+        if chosen.below:
+            shown = [
+                Shown(*inputs.answer(other.action), other.state, other.propensity, other.kind)
+                for other in chosen.below
+            ]
+            below = msgspec.json.encode(shown)
     return DecisionRow(
         order=one.order,
         token=one.token,
@@ -275,7 +264,7 @@ def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
         action=action,
         index=index,
         n_actions=n_actions,
-        actions=encode_names(Named(request.actions, request.exclude, request.user, visitor)),
+        actions=encode_names(named),
         features=features,
         state=chosen.state,
         propensity=chosen.propensity,
@@ -284,7 +273,7 @@ def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
         request_id=request.request_id,
         fingerprint=one.fingerprint,
         click_model=None if one.clicks is None else one.clicks.text,
-        below=msgspec.json.encode(below) if below else None,
+        below=below,
     )
 
 

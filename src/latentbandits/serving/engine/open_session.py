@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -363,15 +364,13 @@ class Told(NamedTuple):
     observed: bytes | None = None  # the rewards of a list
 
 
+@dataclass(slots=True, eq=False)
 class PendingReward:
     """A reward that is to be learned; `answer` is there once the rewards are settled."""
 
-    __slots__ = ("answer", "live", "told")
-
-    def __init__(self, live: Live, told: Told) -> None:
-        self.live = live
-        self.told = told
-        self.answer: Rewarded | Refused | None = None
+    live: Live
+    told: Told
+    answer: Rewarded | Refused | None = None
 
     def result(self) -> Rewarded:
         """Return the answer, or raise the refusal."""

@@ -24,7 +24,6 @@ from latentbandits.serving.settings import (
     TRIAL_SHARE,
     EngineSettings,
     Group,
-    RewardRange,
     group_of,
 )
 from latentbandits.serving.stores.protocol import Store
@@ -279,11 +278,13 @@ class Sessions:
         ended.
         """
         cached = self._cache.get(key)
-        row = cached.row if cached is not None and not self.store.shared else self._row(key)
+        row = (
+            cached.row if cached is not None and not self.store.shared else self.store.session(key)
+        )
         if row is None:
             return None
         while row.merged_into is not None:
-            root = self._row(self.store.root(row.key))
+            root = self.store.session(self.store.root(row.key))
             if root is None:
                 return None
             row = root
@@ -310,9 +311,6 @@ class Sessions:
         grown = self.library.grown(live.row.model)
         return live if live.served is grown else self.restoring.on(live, grown)
 
-    def _row(self, key: int) -> SessionRow | None:
-        return self.store.session(key)
-
     def _up_to_date(self, row: SessionRow) -> SessionRow | None:
         """Carry out what time and new models do to a session; None if that ended it."""
         if not row.open:
@@ -337,16 +335,11 @@ class Sessions:
         self._cache.remove(row.key)
         return moved
 
-    def reward_range(self, live: Live | None, row: DecisionRow) -> RewardRange:
-        """Return the range of the session's model; of the decision's, if the session ended."""
-        served = self.library.served(row.model) if live is None else live.served
-        return served.rewards
-
     def rebuild(self, key: int, seconds: float, interrupted: Callable[[], bool] = never) -> bool:
         """Continue the replay of a session as `Restoring.rebuild` does; a session that ended or was
         merged has none to complete.
         """
-        row = self._row(key)
+        row = self.store.session(key)
         current = None if row is None or row.merged_into is not None else self._up_to_date(row)
         if current is None:
             self.restoring.forget(key)

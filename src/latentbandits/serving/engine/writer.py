@@ -206,19 +206,18 @@ class Writer:
             return batch, True
         return batch, False
 
-    def _parts(self, batch: list[_Job]) -> Iterator[list[_Job]]:
+    def _parts(self, batch: list[_Job]) -> list[list[_Job]]:
         """Divide a batch into transactions; a transaction of a shared store locks sessions."""
-        part: list[_Job] = []
+        parts: list[list[_Job]] = []
         work = 0
         for job in batch:
             locked = work + job.work if self.engine.store.shared else 0
-            if part and (len(part) == MAX_BATCH or locked > _MOST_LOCKED):
-                yield part
-                part, work = [], 0
-            part.append(job)
+            if not parts or len(parts[-1]) == MAX_BATCH or locked > _MOST_LOCKED:
+                parts.append([])
+                work = 0
+            parts[-1].append(job)
             work += job.work
-        if part:
-            yield part
+        return parts
 
     def _carry_out(self, batch: list[_Job]) -> None:
         """Run and answer these jobs."""

@@ -158,7 +158,7 @@ async def decide(call: Call) -> Any:
             _check_merged(engine, caller, request.session)
             request_id = _own_id(caller, request.request_id)
             request = msgspec.structs.replace(request, request_id=request_id)
-        return engine.ask(request)
+        return engine.batch.ask(request)
 
     names = [request.session for request in listed(body)]
     answers = await _written(
