@@ -244,7 +244,7 @@ def _shared(visitors: Visitors, pooled: FloatArray, seed: int) -> Table:
     """Compare the two policies that share what users teach, in the first quarter."""
     truth = visitors.truth
     between = truth.shares @ (truth.means - truth.shares @ truth.means) ** 2
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for spread in (NARROW_SPREAD, float(np.sqrt(between.mean()))):
         rewards = play_hierarchical(visitors, spread, seed)
         lead = Estimate.from_values(rewards - pooled[: len(rewards)])
