@@ -14,10 +14,11 @@ import numpy as np
 
 from evidence.loop_users import ClickingUsers
 from evidence.loop_visits import play, served, visit
+from evidence.reward_logs import generate_family
 from latentbandits.client import Client
 from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning.fitting import fit
-from latentbandits.learning.generate import KnownArms, generate_family
+from latentbandits.learning.generate import KnownArms
 from latentbandits.loop.kept_log import ServiceSource
 from latentbandits.loop.relearn import Relearner, Settings
 from latentbandits.models.arms.start import save_start

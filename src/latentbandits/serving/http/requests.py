@@ -35,7 +35,7 @@ from latentbandits.serving.http.messages import (
     problem_answer,
 )
 from latentbandits.serving.http.service import Service
-from latentbandits.serving.settings import Settings, is_loopback
+from latentbandits.serving.settings import is_loopback
 
 STATUSES: tuple[tuple[type[Refused], int], ...] = (
     (Forbidden, 403),
@@ -75,27 +75,33 @@ class Requests:
     transfer coding but chunked: whoever reads it behind another server must find the same request.
     Its head and body are bounded in bytes, the bodies of all requests together too, and the client
     has a time to send and a time to read. Not `timed`: the server itself ends the connections of
-    clients that are too slow.
+    clients that are too slow. The first request in an event loop starts the service.
     """
 
     def __init__(
         self,
+        service: Service,
         handlers: Mapping[tuple[str, str], ASGIApp],
         otherwise: ASGIApp,
-        settings: Settings,
         *,
         timed: bool = True,
     ) -> None:
-        self._handlers = handlers
-        self._otherwise = otherwise
-        self.settings = settings
+        self.service = service
+        self.settings = service.settings
         self.timed = timed
         self.body_bytes = 0  # bytes of the bodies of all requests under way
+        self._handlers = handlers
+        self._otherwise = otherwise
+        self._loop: asyncio.AbstractEventLoop | None = None  # the one that the service works for
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._otherwise(scope, receive, send)
             return
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
+            await self.service.start()
         request = _Request(self, receive, send)
         try:
             self._check_head(scope)
