@@ -1,8 +1,7 @@
 """Every page of docs/ is run: Python blocks in order, in an empty folder, with what they print.
 
 The folder links to the examples of the repository, and `$DATA` holds a small table with the columns
-of MovieLens. A block that needs a package which the development environment does not have is
-skipped by name.
+of MovieLens. None is skipped.
 """
 
 import contextlib
@@ -20,7 +19,6 @@ from latentbandits.policies import registry as policy_registry
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 PAGES = sorted(page for page in DOCS.rglob("*.md") if "```python" in page.read_text())
-OPTIONAL = ("fastapi",)
 SLOW = ("learn-a-model", "logs-larger-than-memory", "prepare-a-log", "user-attributes")
 """Pages that fit several models."""
 
@@ -59,13 +57,8 @@ def test_python_blocks_print_what_is_shown(page, empty_folder):
         if language != "python":
             continue
         printed = io.StringIO()
-        try:
-            with contextlib.redirect_stdout(printed):
-                exec(compile(body, f"{page.name} block {i}", "exec"), namespace)
-        except ModuleNotFoundError as error:
-            if error.name not in OPTIONAL:
-                raise
-            continue
+        with contextlib.redirect_stdout(printed):
+            exec(compile(body, f"{page.name} block {i}", "exec"), namespace)
         if i + 1 < len(actual) and actual[i + 1][0] == "text":
             assert printed.getvalue().strip() == actual[i + 1][1].strip(), f"block {i}"
 
