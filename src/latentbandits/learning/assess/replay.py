@@ -38,13 +38,13 @@ HORIZONS = (10, 20, 50)
 FEWEST_USERS = 30
 """Number of users with at least H rounds that horizon H needs to be reported."""
 
-SESSIONS, MOST_PASSES = 2_000, 8
-"""Sessions that are played with few users, and the most of one user."""
+ENOUGH_ROUNDS, MOST_PASSES = 40_000, 8
+"""Where users' rounds are fewer, users play again, as often as this at most."""
 
 SHORT = 10
 """Where too few users can play this many rounds, later rounds are played too."""
 
-_CHUNK = 256  # users that are played together
+_CHUNK = 512  # sessions that are played together
 
 
 class Player(Protocol):
@@ -158,15 +158,12 @@ class Replay:
 
         Users with fewer rounds than the longest horizon count with those that they have, so that
         the estimate is a ratio of sums: that of the users' differences, and that of their rounds.
-        Later rounds count like the first ones.
+        Later rounds stand for the second half of a session, and count as much as the first ones.
         """
-        sums, rounds = self._gained(policy, other)
-        if self.later is not None:
-            more, longer = self.later._gained(policy, other)
-            sums, rounds = sums + more, rounds + longer
-        mean = float(sums.sum() / rounds.sum())
-        residuals = Estimate.from_values((sums - mean * rounds) / rounds.mean())
-        return Estimate(mean, residuals.stderr)
+        parts = [self] if self.later is None else [self, self.later]
+        means, residuals = zip(*(part._gained(policy, other) for part in parts), strict=True)
+        stderr = Estimate.from_values(np.mean(residuals, axis=0)).stderr
+        return Estimate(float(np.mean(means)), stderr)
 
     def joined(self, others: Sequence[Replay], policies: Sequence[str]) -> Replay:
         """Return the replay of these users and of others, who played some of the policies."""
@@ -192,11 +189,13 @@ class Replay:
             later[0].joined(later[1:], policies) if len(later) == len(parts) else None,
         )
 
-    def _gained(self, policy: str, other: str) -> tuple[FloatArray, IntArray]:
-        """Return how much more `policy` earns with each user, and in how many rounds."""
+    def _gained(self, policy: str, other: str) -> tuple[float, FloatArray]:
+        """Return how much more `policy` earns in a round, and each user's part in its error."""
         horizon = self.horizons[-1]
         by_round = self.rewards[policy][:, :horizon] - self.rewards[other][:, :horizon]
-        return np.nansum(by_round, axis=1), np.minimum(self.rounds, horizon)
+        sums, rounds = np.nansum(by_round, axis=1), np.minimum(self.rounds, horizon)
+        mean = float(sums.sum() / rounds.sum())
+        return mean, (sums - mean * rounds) / rounds.mean()
 
     def curve(self, policy: str) -> tuple[FloatArray, FloatArray]:
         """Return each round's mean reward and standard error, over users of the longest horizon."""
@@ -240,17 +239,17 @@ def playable_rounds(log: Log, most_rounds: int = MOST_ROUNDS) -> IntArray:
 
 
 def passes_for(log: Log) -> int:
-    """Return how often the users of `log` should be played: the fewer they are, the more often.
+    """Return how often the users of `log` should be played: the less they play, the more often.
 
     What a session earns depends on the rows that it is offered. The mean over several sessions of
-    a user does so less, which matters where users are few.
+    a user does so less, which matters where users or their rows are few.
 
     >>> from latentbandits.learning.logs.rows import read_log
     >>> table = {"u": [1] * 4 + [2] * 3, "a": list("xyxyxyx"), "r": [0] * 7}
     >>> passes_for(read_log(table, "u", "a", "r"))
     8
     """
-    return max(min(SESSIONS // log.n_users, MOST_PASSES), 1)
+    return int(np.clip(ENOUGH_ROUNDS // max(playable_rounds(log).sum(), 1), 1, MOST_PASSES))
 
 
 def replay(
@@ -297,7 +296,8 @@ def replay(
     if len(users) == 0:
         raise ValueError(f"no user has {SHARE} rows or more: there is nothing to replay")
     users = users[np.argsort(-rounds[users], kind="stable")]  # chunks of about equally many rounds
-    chunks = [users[start : start + _CHUNK] for start in range(0, len(users), _CHUNK)]
+    size = max(_CHUNK // passes, 1)
+    chunks = [users[start : start + size] for start in range(0, len(users), size)]
     play = partial(_play_chunks, players, log, chunks, offered, passes, seed, bar, lists)
     first = play(rounds, [0] * len(chunks))
     if not later or first.horizons[-1] >= SHORT:
@@ -321,26 +321,27 @@ def _play_chunks(
     rounds: IntArray,
     n_told: Sequence[int],
 ) -> Replay:
-    """Play the users of all chunks, after `n_told` rows of each user of a chunk were told."""
+    """Play the users of all chunks, after `n_told` rows of each user of a chunk were told.
+
+    All sessions of a chunk's users are played at once.
+    """
     users = np.concatenate(chunks)
     rewards = {name: np.full((len(users), int(rounds[users].max())), np.nan) for name in players}
     bar.start("replaying held-out users", len(players) * len(chunks))
     for name, player in players.items():
+        done = 0
         for i, (chunk, n) in enumerate(zip(chunks, n_told, strict=True)):
-            # The first pass has the streams of a replay of one pass.
-            streams = [[seed, i]] + [[seed, i, another] for another in range(1, passes)]
-            sessions = []
-            for stream in streams:
-                offers: _Sampled | _NextList
-                if lists is None:
-                    offers = _Sampled(log, chunk, offered, np.random.default_rng(stream))
-                else:
-                    offers = _NextList(lists, chunk)
-                own = np.random.default_rng([*stream, zlib.crc32(name.encode())])
-                player.start(chunk, own)
-                sessions.append(_play(player, offers, rounds[chunk], log, n))
-            earned = np.mean(sessions, axis=0)
-            rewards[name][i * _CHUNK : i * _CHUNK + len(chunk), : earned.shape[1]] = earned
+            again = np.tile(chunk, passes)
+            offers: _Sampled | _NextList
+            if lists is None:
+                offers = _Sampled(log, again, offered, np.random.default_rng([seed, i]))
+            else:
+                offers = _NextList(lists, again)
+            player.start(again, np.random.default_rng([seed, i, zlib.crc32(name.encode())]))
+            sessions = _play(player, offers, rounds[again], log, n)
+            earned = sessions.reshape(passes, len(chunk), -1).mean(axis=0)
+            rewards[name][done : done + len(chunk), : earned.shape[1]] = earned
+            done += len(chunk)
             bar.advance(1)
     return Replay(rounds[users], rewards)
 
