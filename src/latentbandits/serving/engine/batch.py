@@ -380,6 +380,7 @@ def _ask_or_default(served: ServedModel, request: DecisionRequest) -> PolicyInpu
 def _fingerprint(request: DecisionRequest) -> bytes:
     """Return a hash of a request: that of version 0.1.0 where it has none of the newer fields."""
     fields = msgspec.structs.asdict(request)
+    fields.pop("reward_token", None)  # HTTP's own: it asks for nothing of the decision
     for newer in ("exclude", "user_features", "user", "length"):
         if fields[newer] is None:
             del fields[newer]
