@@ -114,7 +114,7 @@ class Batch:
         clicks = None
         if request.length is not None:
             clicks = click_model_for(self._library, live, request.length, inputs)
-        token = secrets.randbits(63)  # they keep a decision's id and its draws from being guessed
+        token = _new_token()
         waiting = PendingDecision(
             live, request, inputs, order, token, self._clock(), fingerprint, clicks
         )
@@ -359,6 +359,11 @@ class Batch:
         self._store.put_session(changed)
         self._store.drop_snapshot(session.key)
         self._sessions.drop(session)
+
+
+def _new_token() -> int:
+    """Return 63 random bits: they keep a decision's id and its draws from being guessed."""
+    return secrets.randbits(63)
 
 
 def _ask(served: ServedModel, request: DecisionRequest) -> PolicyInputs:
