@@ -117,9 +117,8 @@ class OneStateLearner:
         model = GaussianArms(means[None], noise=rewards.deviation, spread=0.1)
         return Learned(model, None, summary.action_counts)
 
-    def replicates(self, log, learned, chosen, n_fits, seed, progress):
+    def replicates(self, log, learned, n_fits, seed):
         for _ in range(n_fits):
-            progress.advance(1)
             yield Replicate(learned.rewards(), np.ones(1), learned.counts)
 
     def widened(self, learned, disagreement):

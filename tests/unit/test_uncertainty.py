@@ -43,7 +43,7 @@ def arms():
     learner = ArmsLearner(n_starts=5, by_action=False)
     chosen = Candidate(3, None)
     learned = learner.learn(truth.log, chosen, 0)
-    return truth, learned, bootstrap(learner, truth.log, learned, chosen, 25)
+    return truth, learned, bootstrap(learner, truth.log, learned, 25)
 
 
 def test_fits_of_arms_disagree_as_much_as_their_spread_says(arms):
@@ -88,7 +88,7 @@ def test_a_linear_model_is_widened_by_the_variance_of_its_means():
     learner = LinearLearner(reg=1.0, sweeps=10)
     chosen = Candidate(2, 3)
     learned = learner.learn(log, chosen, 0)
-    actual = bootstrap(learner, log, learned, chosen, 6)
+    actual = bootstrap(learner, log, learned, 6)
     # By hand: fits whose rewards differ by +-c times the first feature in one state, and by +-2c
     # times the second in the other, have weights (+-c, 0, ...) and (0, +-2c, ...).
     x, c = learned.features, 0.05

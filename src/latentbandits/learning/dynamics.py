@@ -237,7 +237,7 @@ class DynamicsChoice:
     order: str | None = None  # the column that orders a user's rows
 
     def report(self, model: Any) -> dict[str, Any]:
-        """Return the choice as plain data, with how long each state of the written model lasts."""
+        """Return the choice as plain data, with the moves of the written model."""
         moves = None if self.chosen == "none" else model.transition
         return {
             "chosen": self.chosen,
@@ -246,21 +246,10 @@ class DynamicsChoice:
             "nats_per_user": None if self.nats is None else self.nats.mean,
             "stderr": None if self.nats is None else self.nats.stderr,
             "transition": None if moves is None else moves.tolist(),
-            "mean_stay": None if moves is None else mean_stay(moves).tolist(),
         }
 
 
 NOT_TRIED = DynamicsChoice("none", "a quick fit does not try a state that moves")
-
-
-def mean_stay(transition: FloatArray) -> FloatArray:
-    """Return the mean number of rounds that each state lasts, `(n_states,)`.
-
-    >>> mean_stay(np.array([[0.9, 0.1], [0.5, 0.5]])).round(6)
-    array([10.,  2.])
-    """
-    stays: FloatArray = 1 / np.maximum(1 - np.diag(transition), 1e-12)
-    return stays
 
 
 def choose_dynamics(

@@ -430,8 +430,8 @@ def learn(users: Users, options: FitOptions, bar: Progress) -> Result:
     candidate, disagreement, widening = selection.learned, None, None
     if options.bootstrap and choice.dynamics.chosen == "none":
         disagreement = bootstrap(
-            selection.learner, users.few, candidate, selection.chosen, options.bootstrap,
-            seed=options.seed, progress=bar,
+            selection.learner, users.few, candidate, options.bootstrap, seed=options.seed,
+            progress=bar,
         )  # fmt: skip
         wide, _ = widened(selection.learner, candidate, disagreement, users.kept.summary)
         step = try_step(

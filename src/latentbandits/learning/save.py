@@ -91,7 +91,7 @@ def results(fit: Fit) -> dict[str, Any]:
         "n_states": fit.model.n_states,
         "rank": report["settings"]["rank"],
         "dynamics": report["dynamics"]["chosen"],
-        "mean_stay": report["dynamics"]["mean_stay"],
+        "mean_stay": [state["lasts"] for state in report["states"]],
         "steps": report["steps"],
         "one_state": report["one_state"],
         **{name: judged[name] for name in _JUDGED},

@@ -84,13 +84,7 @@ class Learner(Protocol):
         """Learn the chosen model from all users of `log`."""
 
     def replicates(
-        self,
-        log: AnyLog,
-        learned: Learned,
-        chosen: Candidate,
-        n_fits: int,
-        seed: int,
-        progress: Progress,
+        self, log: AnyLog, learned: Learned, n_fits: int, seed: int
     ) -> Iterator[Replicate]:
         """Yield fits to resampled users, for the bootstrap; their states are in any order."""
 

@@ -90,20 +90,12 @@ class TransformedLearner:
         return self._wrapped(self.learner.learn(self._mapped(log), chosen, seed), log)
 
     def replicates(
-        self,
-        log: AnyLog,
-        learned: Learned,
-        chosen: Candidate,
-        n_fits: int,
-        seed: int,
-        progress: Progress,
+        self, log: AnyLog, learned: Learned, n_fits: int, seed: int
     ) -> Iterator[Replicate]:
         inner = learned.fitted
         assert isinstance(inner, Learned)
         c = learned.model.smearing
-        for again in self.learner.replicates(
-            self._mapped(log), inner, chosen, n_fits, seed, progress
-        ):
+        for again in self.learner.replicates(self._mapped(log), inner, n_fits, seed):
             yield again._replace(rewards=learned.model.mean(again.rewards, c))
 
     def widened(self, learned: Learned, disagreement: Disagreement) -> Learned:
@@ -151,5 +143,4 @@ def smearing(kind: type[TransformedRewards], inner: Learned, log: AnyLog) -> Flo
     if inner.features is not None:
         return overall
     factors = kind.smearing_of(sums / np.maximum(counts, 1.0), average)
-    pooled: FloatArray = (counts * factors + _POOLED * overall) / (counts + _POOLED)
-    return pooled
+    return (counts * factors + _POOLED * overall) / (counts + _POOLED)

@@ -14,7 +14,7 @@ import numpy as np
 
 from latentbandits.learning.backends.backend import AnyLog
 from latentbandits.learning.logs.summary import LogSummary
-from latentbandits.learning.selection import Candidate, Learned, Learner
+from latentbandits.learning.selection import Learned, Learner
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian
@@ -140,7 +140,6 @@ def bootstrap(
     learner: Learner,
     log: AnyLog,
     learned: Learned,
-    chosen: Candidate,
     n_fits: int,
     *,
     seed: int = 0,
@@ -153,7 +152,7 @@ def bootstrap(
     prior = np.exp(learned.model.log_state_prior[0])
     weights = learned.counts.astype(np.float64)
     rewards, shares, moved = [], [], []
-    for again in learner.replicates(log, learned, chosen, n_fits, seed, report):
+    for again in learner.replicates(log, learned, n_fits, seed):
         order = align(again.rewards, reference, weights)
         if again.moved is not None:
             order = np.arange(len(reference))
@@ -162,6 +161,7 @@ def bootstrap(
         difference[:, again.counts == 0] = np.nan
         rewards.append(difference)
         shares.append(again.shares[order] - prior)
+        report.advance(1)
     return Disagreement(np.array(rewards), np.array(shares), np.array(moved) if moved else None)
 
 
@@ -184,8 +184,9 @@ def widened(
         if (predictive_variance(candidate) <= limit).all():
             scale, wide = factor, candidate
             break
+    varied = logged > 0
     ratios = [
-        float(np.sqrt((variance / logged).max(initial=0.0, where=logged > 0)))
+        float(np.sqrt((variance[varied] / logged[varied]).max(initial=0.0)))
         for variance in (before, predictive_variance(wide))
     ]
     return wide, {"scale": scale, "ratio_before": ratios[0], "ratio_after": ratios[1]}

@@ -133,9 +133,8 @@ class ArmsLearner:
         return self._learned(log, fitted)
 
     def replicates(
-        self, log: AnyLog, learned: Learned, chosen: Candidate, n_fits: int, seed: int,
-        progress: Progress,
-    ) -> Iterator[Replicate]:  # fmt: skip
+        self, log: AnyLog, learned: Learned, n_fits: int, seed: int
+    ) -> Iterator[Replicate]:
         """Refit to `n_fits` Poisson bootstraps of the users, all in the same passes."""
         fitted = learned.fitted
         assert isinstance(fitted, FittedArms)
@@ -147,7 +146,6 @@ class ArmsLearner:
         counts = problem.totals.statistics @ counting
         for i in range(n_fits):
             means = family.at_noise(mixture.noise[i]).moments(mixture.phi[i])[0]
-            progress.advance(1)
             yield Replicate(means, mixture.state_prior()[i], counts[i].round().astype(np.int64))
 
     def widened(self, learned: Learned, disagreement: Disagreement) -> Learned:

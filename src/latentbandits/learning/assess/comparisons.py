@@ -84,6 +84,7 @@ class StateComparison(NamedTuple):
     nats: Estimate  # log evidence of a user's rewards: several states less one
     preferred: bool  # whether held-out evidence clearly prefers several states
     leads: dict[int, Estimate]  # reward a round in rounds 1 to h: one state less several
+    # to the largest h, with later rounds if sessions are short (`Replay.lead`)
 
     @property
     def one_is_as_good(self) -> bool:
@@ -101,10 +102,10 @@ class StateComparison(NamedTuple):
         """The comparison in words; empty if one state earns less."""
         if not self.one_is_as_good:
             return ""
-        rounds, lead = max(self.leads.items())
+        lead = self.leads[max(self.leads)]
         text = (
-            f"One state does as well as {self.n_states}: {lead:+} a round in rounds 1-{rounds} of "
-            "held-out users"
+            f"One state does as well as {self.n_states}: {lead:+} a round in replay of held-out "
+            "users"
         )
         if self.preferred:
             return (
@@ -160,9 +161,13 @@ def _leads(
         if log.features is not None:
             shown, rows = rows_as_actions(learned, log)
         players[name] = PolicyPlayer(mmGreedy(shown.model), rows.n_actions, shown.features)
-    played = replay(players, rows, passes=passes or passes_for(rows), seed=seed)
+    played = replay(players, rows, passes=passes or passes_for(rows), later=True, seed=seed)
     last = played.horizons[-1]
-    return {h: played.difference("one", "several", h) for h in (min(FIRST_ROUNDS, last), last)}
+    first = min(FIRST_ROUNDS, last)
+    return {
+        first: played.difference("one", "several", first),
+        last: played.lead("one", "several"),
+    }
 
 
 def factorise(kept: AnyLog, seed: int) -> Learned | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from latentbandits.learning.assess.tables import (
     choice_tables,
+    dynamics_sentence,
     error_tables,
     model_sentence,
     one_state_sentence,
@@ -16,12 +17,15 @@ from latentbandits.learning.assess.tables import (
 from latentbandits.report.notebook import html_table, image, plural, titled
 
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; color: #222; }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; padding: 0 1rem;
+  max-width: 70rem; color: #222; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-img { width: 100%; } table { border-collapse: collapse; margin: 0.5rem 0; }
+img { width: 100%; } table { border-collapse: collapse; margin: 0.5rem 0; display: block;
+  overflow-x: auto; }
 th, td { text-align: left; padding: 0.2rem 0.9rem 0.2rem 0; vertical-align: top; }
 th { border-bottom: 1px solid #999; font-weight: 600; }
-.states { display: grid; grid-template-columns: repeat(auto-fill, minmax(24rem, 1fr)); gap: 1rem; }
+.states { display: grid; gap: 1rem;
+  grid-template-columns: repeat(auto-fill, minmax(min(24rem, 100%), 1fr)); }
 .state { border: 1px solid #ddd; border-radius: 6px; padding: 0.2rem 1rem 0.8rem; }
 .verdict { border-left: 6px solid #8c8c8c; background: #f6f6f6; padding: 0.6rem 1rem;
   font-size: 1.15rem; }
@@ -52,7 +56,9 @@ def render(
         f"{held_out['rmse_of_action_means']:.3g})."
     )
     parts = [
-        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{escape(summary)}</title>",
+        "<!doctype html><html lang='en'><meta charset='utf-8'>",
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
+        f"<title>{escape(summary)}</title>",
         f"<style>{_STYLE}</style><h1>Is this model worth using?</h1>",
         _verdict(report["judgement"], verdict_png),
         f"<p>{escape(one_state_sentence(report))}</p>",
@@ -61,6 +67,7 @@ def render(
         f"<p>{escape(summary)} {escape(judged)}</p>",
         image(figure_png, "figures of the fit"),
         "" if lists_png is None else image(lists_png, "how users look at lists, by position"),
+        f"<p>{escape(dynamics_sentence(report))}</p>",
         "<h2>The states</h2><div class='states'>",
         *(_state(state) for state in report["states"]),
         "</div>",
@@ -110,4 +117,6 @@ def _state(state: Mapping[str, Any]) -> str:
         lists.append(html_table((title, "reward", "lift"), rows))
     title = f"State {state['state'] + 1}: {state['share']:.1%} of users"
     mean = f"Mean reward {state['mean_reward']:.3g}"
+    if state.get("lasts") is not None:
+        mean += f", lasts {state['lasts']:.3g} rounds on average"
     return f"<div class='state'><h3>{title}</h3><p>{mean}</p>{''.join(lists)}</div>"

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -38,13 +38,13 @@ HORIZONS = (10, 20, 50)
 FEWEST_USERS = 30
 """Number of users with at least H rounds that horizon H needs to be reported."""
 
-SESSIONS, MOST_PASSES = 2_000, 8
-"""Sessions that are played with few users, and the most of one user."""
+ENOUGH_ROUNDS, MOST_PASSES = 40_000, 8
+"""Where users' rounds are fewer, users play again, as often as this at most."""
 
 SHORT = 10
 """Where too few users can play this many rounds, later rounds are played too."""
 
-_CHUNK = 256  # users that are played together
+_CHUNK = 512  # sessions that are played together
 
 
 class Player(Protocol):
@@ -158,15 +158,12 @@ class Replay:
 
         Users with fewer rounds than the longest horizon count with those that they have, so that
         the estimate is a ratio of sums: that of the users' differences, and that of their rounds.
-        Later rounds count like the first ones.
+        Later rounds stand for the second half of a session, and count as much as the first ones.
         """
-        sums, rounds = self._gained(policy, other)
-        if self.later is not None:
-            more, longer = self.later._gained(policy, other)
-            sums, rounds = sums + more, rounds + longer
-        mean = float(sums.sum() / rounds.sum())
-        residuals = Estimate.from_values((sums - mean * rounds) / rounds.mean())
-        return Estimate(mean, residuals.stderr)
+        parts = [self] if self.later is None else [self, self.later]
+        means, residuals = zip(*(part._gained(policy, other) for part in parts), strict=True)
+        stderr = Estimate.from_values(np.mean(residuals, axis=0)).stderr
+        return Estimate(float(np.mean(means)), stderr)
 
     def joined(self, others: Sequence[Replay], policies: Sequence[str]) -> Replay:
         """Return the replay of these users and of others, who played some of the policies."""
@@ -192,11 +189,13 @@ class Replay:
             later[0].joined(later[1:], policies) if len(later) == len(parts) else None,
         )
 
-    def _gained(self, policy: str, other: str) -> tuple[FloatArray, IntArray]:
-        """Return how much more `policy` earns with each user, and in how many rounds."""
+    def _gained(self, policy: str, other: str) -> tuple[float, FloatArray]:
+        """Return how much more `policy` earns in a round, and each user's part in its error."""
         horizon = self.horizons[-1]
         by_round = self.rewards[policy][:, :horizon] - self.rewards[other][:, :horizon]
-        return np.nansum(by_round, axis=1), np.minimum(self.rounds, horizon)
+        sums, rounds = np.nansum(by_round, axis=1), np.minimum(self.rounds, horizon)
+        mean = float(sums.sum() / rounds.sum())
+        return mean, (sums - mean * rounds) / rounds.mean()
 
     def curve(self, policy: str) -> tuple[FloatArray, FloatArray]:
         """Return each round's mean reward and standard error, over users of the longest horizon."""
@@ -240,17 +239,17 @@ def playable_rounds(log: Log, most_rounds: int = MOST_ROUNDS) -> IntArray:
 
 
 def passes_for(log: Log) -> int:
-    """Return how often the users of `log` should be played: the fewer they are, the more often.
+    """Return how often the users of `log` should be played: the less they play, the more often.
 
     What a session earns depends on the rows that it is offered. The mean over several sessions of
-    a user does so less, which matters where users are few.
+    a user does so less, which matters where users or their rows are few.
 
     >>> from latentbandits.learning.logs.rows import read_log
     >>> table = {"u": [1] * 4 + [2] * 3, "a": list("xyxyxyx"), "r": [0] * 7}
     >>> passes_for(read_log(table, "u", "a", "r"))
     8
     """
-    return max(min(SESSIONS // log.n_users, MOST_PASSES), 1)
+    return int(np.clip(ENOUGH_ROUNDS // max(playable_rounds(log).sum(), 1), 1, MOST_PASSES))
 
 
 def replay(
@@ -261,6 +260,7 @@ def replay(
     most_rounds: int = MOST_ROUNDS,
     passes: int = 1,
     later: bool = False,
+    by_list: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Replay:
@@ -278,6 +278,9 @@ def replay(
         passes: how often each user is played, with other offers. Rewards are means over passes.
         later: also play later rounds, if users have too few rows for `SHORT` rounds: half of a
             user's rows are told to the policy, and it plays a third of the others.
+        by_list: a round offers the rows of the user's next list (`Log.lists`) in place of a random
+            sample of rows. If each list has a row for every action, actions are offered with
+            replacement.
         seed: of all randomness.
         progress: called after each policy.
     """
@@ -285,13 +288,17 @@ def replay(
     positive_count("most_rounds", most_rounds)
     positive_count("passes", passes)
     bar = Silent() if progress is None else progress
+    lists = _Lists.of(log) if by_list else None
     rounds = playable_rounds(log, most_rounds)
+    if lists is not None:
+        rounds = np.minimum(rounds, lists.n_lists)
     users = np.flatnonzero(rounds)
     if len(users) == 0:
         raise ValueError(f"no user has {SHARE} rows or more: there is nothing to replay")
     users = users[np.argsort(-rounds[users], kind="stable")]  # chunks of about equally many rounds
-    chunks = [users[start : start + _CHUNK] for start in range(0, len(users), _CHUNK)]
-    play = partial(_play_chunks, players, log, chunks, offered, passes, seed, bar)
+    size = max(_CHUNK // passes, 1)
+    chunks = [users[start : start + size] for start in range(0, len(users), size)]
+    play = partial(_play_chunks, players, log, chunks, offered, passes, seed, bar, lists)
     first = play(rounds, [0] * len(chunks))
     if not later or first.horizons[-1] >= SHORT:
         return first
@@ -310,31 +317,41 @@ def _play_chunks(
     passes: int,
     seed: int,
     bar: Progress,
+    lists: _Lists | None,
     rounds: IntArray,
     n_told: Sequence[int],
 ) -> Replay:
-    """Play the users of all chunks, after `n_told` rows of each user of a chunk were told."""
+    """Play the users of all chunks, after `n_told` rows of each user of a chunk were told.
+
+    All sessions of a chunk's users are played at once.
+    """
     users = np.concatenate(chunks)
     rewards = {name: np.full((len(users), int(rounds[users].max())), np.nan) for name in players}
     bar.start("replaying held-out users", len(players) * len(chunks))
     for name, player in players.items():
+        done = 0
         for i, (chunk, n) in enumerate(zip(chunks, n_told, strict=True)):
-            # The first pass has the streams of a replay of one pass.
-            streams = [[seed, i]] + [[seed, i, another] for another in range(1, passes)]
-            sessions = []
-            for stream in streams:
-                offers = _Offers(log, chunk, offered, np.random.default_rng(stream))
-                own = np.random.default_rng([*stream, zlib.crc32(name.encode())])
-                player.start(chunk, own)
-                sessions.append(_play(player, offers, rounds[chunk], log, n))
-            earned = np.mean(sessions, axis=0)
-            rewards[name][i * _CHUNK : i * _CHUNK + len(chunk), : earned.shape[1]] = earned
+            again = np.tile(chunk, passes)
+            offers: _Sampled | _NextList
+            if lists is None:
+                offers = _Sampled(log, again, offered, np.random.default_rng([seed, i]))
+            else:
+                offers = _NextList(lists, again)
+            player.start(again, np.random.default_rng([seed, i, zlib.crc32(name.encode())]))
+            sessions = _play(player, offers, rounds[again], log, n)
+            earned = sessions.reshape(passes, len(chunk), -1).mean(axis=0)
+            rewards[name][done : done + len(chunk), : earned.shape[1]] = earned
+            done += len(chunk)
             bar.advance(1)
     return Replay(rounds[users], rewards)
 
 
 def _play(
-    player: Player, offers: _Offers, rounds: IntArray, log: Log, n_told: int = 0
+    player: Player,
+    offers: _Sampled | _NextList,
+    rounds: IntArray,
+    log: Log,
+    n_told: int = 0,
 ) -> FloatArray:
     """Return the rewards `(n, longest)` of a chunk of users; NaN once a user's rounds are over.
 
@@ -357,7 +374,7 @@ def _play(
     return earned
 
 
-class _Offers:
+class _Sampled:
     """The rows of each user that were not shown yet: the first `left` entries of `rows`."""
 
     def __init__(self, log: Log, users: IntArray, offered: int, rng: np.random.Generator) -> None:
@@ -394,6 +411,47 @@ class _Offers:
         rows, users = self._rows, self._users
         rows[users[under_way], slot[under_way]] = rows[users[under_way], last[under_way]]
         self._left = np.where(under_way, last, self._left)
+
+
+class _Lists(NamedTuple):
+    """The lists of a log: consecutive rows of one user with the same number."""
+
+    first: IntArray  # (total,): the first row of each list
+    size: IntArray  # (total,)
+    start: IntArray  # (n_users,): each user's first list
+    n_lists: IntArray  # (n_users,)
+
+    @classmethod
+    def of(cls, log: Log) -> _Lists:
+        if log.lists is None:
+            raise ValueError("by_list needs a log whose rows belong to lists; this one has none")
+        begins = np.ones(log.n_events, np.bool_)
+        begins[1:] = (np.diff(log.lists) != 0) | (np.diff(log.users) != 0)
+        first = np.flatnonzero(begins)
+        bounds = np.searchsorted(first, log.starts)
+        return cls(first, np.diff(np.append(first, log.n_events)), bounds[:-1], np.diff(bounds))
+
+
+class _NextList:
+    """The rows of each user's next list, in their order."""
+
+    def __init__(self, lists: _Lists, users: IntArray) -> None:
+        self._lists = lists
+        self._next, self._last = lists.start[users], (lists.start + lists.n_lists - 1)[users]
+        spans = zip(self._next, self._last + 1, strict=True)
+        self._slots = np.arange(max(int(lists.size[low:high].max()) for low, high in spans))
+        self.mask: BoolArray = np.ones((len(users), len(self._slots)), np.bool_)
+
+    def draw(self, under_way: BoolArray) -> IntArray:
+        """Return the rows of the next lists, `(n, slots)`; `mask` says which are there."""
+        size = self._lists.size[self._next][:, None]
+        self.mask = self._slots < size
+        events: IntArray = self._lists.first[self._next][:, None]
+        return events + np.minimum(self._slots, size - 1)
+
+    def remove(self, slot: IntArray, under_way: BoolArray) -> None:
+        """Go on to the next list."""
+        self._next = np.minimum(self._next + under_way, self._last)
 
 
 def action_averages(log: AnyLog) -> FloatArray:

@@ -177,6 +177,17 @@ def one_state_sentence(report: Mapping[str, Any]) -> str:
     return str(compared["sentence"]) if compared else ""
 
 
+def dynamics_sentence(report: Mapping[str, Any]) -> str:
+    """Return whether the state moves, and why; empty if a report has nothing about it."""
+    dynamics = report.get("dynamics")
+    if not dynamics:
+        return ""
+    if dynamics["chosen"] == "none":
+        return f"The state of a user stands still: {dynamics['reason']}."
+    lasts = ", ".join(f"{state['lasts']:.3g}" for state in report["states"])
+    return f"The state of a user moves, and lasts {lasts} rounds on average: {dynamics['reason']}."
+
+
 def _worth(worth: Mapping[str, Any]) -> Table:
     rows: list[tuple[str, ...]] = [
         (
@@ -315,9 +326,8 @@ def _uncertainty(uncertainty: Mapping[str, Any]) -> Table:
         (f"{row['delta']:g}", *("" if row[k] is None else f"{row[k]:.3f}" for k in columns))
         for row in uncertainty["epsilon"]
     ]
-    title = (
-        f"How wrong it may be: noise {uncertainty['noise']:.4f}; |error| <= epsilon but for delta"
-    )
+    title = "How wrong it may be: with probability 1 - delta, every mean is within epsilon"
+    title += f"; noise {uncertainty['noise']:.4f}"
     if uncertainty["typical_error"] is not None:
         error, n_fits = uncertainty["typical_error"], uncertainty["bootstrap_fits"]
         title += f"; typical error {error:.3f} over {n_fits} fits"

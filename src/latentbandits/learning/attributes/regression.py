@@ -402,13 +402,7 @@ class RowLearner:
         return with_parts(mixture.model(self.is_clicks), encoder=self.encoder)
 
     def replicates(
-        self,
-        log: AnyLog,
-        learned: Learned,
-        chosen: Candidate,
-        n_fits: int,
-        seed: int,
-        progress: Progress,
+        self, log: AnyLog, learned: Learned, n_fits: int, seed: int
     ) -> Iterator[Replicate]:
         """Refit to `n_fits` Poisson bootstraps of the users, all in the same passes."""
         engine = engine_of(log)
@@ -416,7 +410,6 @@ class RowLearner:
         assert isinstance(mixture, StateRegressions)
         learner = regressions(self._scale(engine), self.is_clicks)
         for again in fit_bootstraps(learner, engine, mixture, n_fits, seed):
-            progress.advance(1)
             rewards = replace(learned, model=self._model(again)).rewards()
             yield Replicate(rewards, again.shares, learned.counts, again.weights - mixture.weights)
 

@@ -210,13 +210,7 @@ class LinearLearner:
         return self.clustered(self.prepare(log, chosen.rank, seed), chosen.n_states, seed)
 
     def replicates(
-        self,
-        log: AnyLog,
-        learned: Learned,
-        chosen: Candidate,
-        n_fits: int,
-        seed: int,
-        progress: Progress,
+        self, log: AnyLog, learned: Learned, n_fits: int, seed: int
     ) -> Iterator[Replicate]:
         """Refit to Poisson bootstraps of the users, each from the last start of the full fit.
 
@@ -235,12 +229,11 @@ class LinearLearner:
                 settings = replace(settings, tolerance=_SETTLED)
                 again = complete_fold(log, settings, fitted.start)
             try:
-                clustering = self.clustered(again, chosen.n_states, seed + i, smallest=2)
+                clustering = self.clustered(again, learned.model.n_states, seed + i, smallest=2)
             except ValueError:
                 if i + 1 == n_fits + _ATTEMPTS and done == 0:
                     raise
                 continue
-            progress.advance(1)
             yield Replicate(clustering.rewards(), clustering.model.state_prior, clustering.counts)
             done += 1
             if done == n_fits:
