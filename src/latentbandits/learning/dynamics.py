@@ -126,9 +126,8 @@ class MovingArms:
         return self._learned(engine_of(log), chosen.fit, seed)
 
     def replicates(
-        self, log: AnyLog, learned: Learned, chosen: Candidate, n_fits: int, seed: int,
-        progress: Progress,
-    ) -> Iterator[Replicate]:  # fmt: skip
+        self, log: AnyLog, learned: Learned, n_fits: int, seed: int
+    ) -> Iterator[Replicate]:
         """Yield nothing: the errors of the means come from users' scores."""
         yield from ()
 

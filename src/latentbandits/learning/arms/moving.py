@@ -227,8 +227,7 @@ class ScorePass:
         by_user = scores.reshape(-1, n_users, rows.n_actions).swapaxes(0, 1).reshape(n_users, -1)
         if self.chosen is not None:
             by_user = by_user[np.isin(rows.keys, self.chosen)]
-        product: FloatArray = by_user.T @ by_user
-        return product
+        return by_user.T @ by_user
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
