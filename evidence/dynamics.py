@@ -26,9 +26,9 @@ N_STATES, N_ACTIONS, STAY = 4, 8, 30.0
 USERS, ROUNDS = 5_000, 60
 STILL_USERS = 1_000
 
-NOISE = {"well separated": 0.3, "overlapping": 1.0}
+NOISE = {"well separated": 0.3, "overlapping": 0.6}
 """Noise of rewards whose means are uniform in [0, 1]: states differ by .41 on average (root mean
-square), so that a reward tells two states apart by .9 and .08 nats."""
+square), so that a reward tells two states apart by .9 and .23 nats."""
 
 PLAYERS, HORIZON = 500, 120
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from latentbandits import GaussianArms, Markov, load
+from latentbandits import BernoulliArms, GaussianArms, Markov, PoissonArms, load
+from latentbandits.environments import UsersOfModel
 from latentbandits.learning import FitOptions, fit
 from latentbandits.learning.arms.coordinate_ascent import Problem, start_at
 from latentbandits.learning.arms.families import make_family
@@ -19,6 +20,7 @@ from latentbandits.learning.arms.moving import (
     climb_moving,
     finish_moving,
 )
+from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.dynamics import Segments
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log
@@ -131,6 +133,20 @@ def test_a_state_that_moves_is_kept_and_saved(moving_fit, tmp_path):
     assert results["dynamics"] == "markov"
     assert results["mean_stay"] == lasts
     np.testing.assert_array_equal(load(tmp_path / "model").transition, model.transition)
+
+
+@pytest.mark.parametrize("kind", [BernoulliArms, PoissonArms])
+def test_held_out_rewards_of_moving_arms_are_calibrated(kind):
+    truth = Markov(kind.from_means([[0.2, 0.7], [0.9, 0.3]], 0.01), switching_matrix(2, 0.1), 0)
+    users = UsersOfModel(truth).start(400, 20, np.random.default_rng(0))
+    rng = np.random.default_rng(1)
+    actions = rng.integers(2, size=(20, 400))
+    rewards = [users.round(t, rng).rewards[np.arange(400), a] for t, a in enumerate(actions)]
+    log = Log(np.repeat(np.arange(400), 20), actions.T.ravel(), np.transpose(rewards).ravel(),
+              tuple(map(str, range(400))), ("a", "b"))  # fmt: skip
+    uniform = np.sort(score(truth, log).uniform)
+    # The largest deviation from a uniform distribution of 8,000 values: 1.63 / sqrt(n) at 1%.
+    assert np.abs(uniform - (np.arange(8_000) + 0.5) / 8_000).max() < 1.63 / np.sqrt(8_000)
 
 
 def test_a_state_that_stands_still_is_left_alone():

@@ -111,8 +111,12 @@ class MovingArms:
             if rows[-1].evidence is None or _past(rows):
                 progress.advance(len(wanted) - i - 1)
                 break
-        chosen = self.choose(rows)
-        return self._settle(kept, held_out, tuple(rows), chosen, seed)
+        chosen, larger = self.choose(rows), rows[:0]
+        if few is not kept:  # more users may hold more states
+            larger = [one for one in rows if one.fit and one.n_states > chosen.n_states]
+        fits = [(row, self._learned(kept, row.fit, seed)) for row in (chosen, *larger)]
+        best, learned = max(fits, key=lambda fit: fit[1].fitted.elbo)
+        return self._settle(learned, held_out, tuple(rows), best)
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
         """Return the candidate of highest ELBO that held-out evidence does not reject."""
@@ -162,10 +166,14 @@ class MovingArms:
         )
 
     def _settle(
-        self, kept: Engine, held_out: Log, rows: tuple[Candidate, ...], chosen: Candidate, seed: int
+        self,
+        learned: Learned,
+        held_out: Log,
+        rows: tuple[Candidate, ...],
+        chosen: Candidate,
     ) -> Selection:
-        """Learn the choice from all kept users; try means that sessions learn on a few users."""
-        learner, learned = self, self._learned(kept, chosen.fit, seed)
+        """Choose whether sessions learn the means as well, by some of the held-out users."""
+        learner = self
         some = held_out.of_users(np.arange(min(_UNCERTAIN_USERS, held_out.n_users)))
         best = score(learned.model, some)
         for n_paths, strength in UNCERTAIN:
