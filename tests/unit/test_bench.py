@@ -35,7 +35,7 @@ def draw(n_users, rng):
 
 SMALL = Problem(
     "small", "Two kinds.", "click", HORIZON,
-    lambda folder, seed, sizes: drawn(draw, 20, HORIZON)(folder, seed, Sizes(200, 300)),
+    lambda folder, seed, sizes: drawn(draw, 20, HORIZON)(folder, seed, Sizes(300, 900)),
     forms={"all": None}, replacement=True,
 )  # fmt: skip
 

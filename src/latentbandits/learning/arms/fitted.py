@@ -8,6 +8,7 @@ rewards. An infinite nu means no variation.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
@@ -168,24 +169,38 @@ def observed(
     The loss is measured on `most_users` users, sampled by hash, and scaled to all users.
     """
     family, phi = problem.family.at_noise(mixture.noise[0]), mixture.phi[0]
-    counting, paying = family.counts_and_sums
-    unit = family.unit
-    variance = family.reward_variance(phi) / unit**2
     means = family.mean_statistic(phi)
-    sums = problem.sums(mixture)
-    counts = sums.statistics[0] @ counting
-    prior = family.prior(problem.centre, mixture.strength)[0]
-    prior_variance = family.prior_variance(prior) / unit**2
-    complete = counts * variance + variance**2 / prior_variance
     shares = mixture.state_prior()[0]
-    parameters = Parameters(vb.broadcast(family, mixture), means, shares, counting, paying)
+    parameters = Parameters(vb.broadcast(family, mixture), means, shares, *family.counts_and_sums)
     n_users = problem.engine.n_users
     blocks = means.size > MOST_MEANS
     sampled = None if n_users <= most_users else problem.engine.chosen_keys(most_users, seed)
     loss = problem.engine.fold(LossPass(problem.prepare, blocks, sampled), parameters)
     matrix = max(1.0, n_users / most_users) * loss.matrix
+    return observed_less(problem, mixture, problem.sums(mixture), lambda _: matrix, blocks)
+
+
+def observed_less(
+    problem: Problem,
+    mixture: Mixture,
+    sums: vb.Sums,
+    loss: Callable[[FloatArray], FloatArray],
+    blocks: bool = False,
+) -> Observed:
+    """Return the observed information: that of labelled rewards less `loss` of it, `(S, A)`."""
+    family, phi = problem.family.at_noise(mixture.noise[0]), mixture.phi[0]
+    unit = family.unit
+    variance = family.reward_variance(phi) / unit**2
+    counts = sums.statistics[0] @ family.counts_and_sums[0]
+    prior = family.prior(problem.centre, mixture.strength)[0]
+    prior_variance = family.prior_variance(prior) / unit**2
+    complete = counts * variance + variance**2 / prior_variance
+    shares = mixture.state_prior()[0]
+    matrix = loss(counts * variance)
     spread, missing = (
-        _by_action(complete, matrix) if blocks else _whole(complete, matrix, shares, n_users)
+        _by_action(complete, matrix)
+        if blocks
+        else _whole(complete, matrix, shares, problem.engine.n_users)
     )
     # The mean of the pooled prior is itself estimated from all rewards of the action.
     worth = variance / prior_variance

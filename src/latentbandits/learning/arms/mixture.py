@@ -262,7 +262,7 @@ def elbo(
 ) -> FloatArray:
     """Return the evidence lower bound `(R,)`; `sums` come from a pass over the same mixture."""
     bound = bound_of_arms(family, mixture, sums, totals, centre)
-    return bound - _dirichlet_divergence(mixture.shares)
+    return bound - dirichlet.divergence(mixture.shares, np.ones_like(mixture.shares))
 
 
 def bound_of_arms(
@@ -292,12 +292,3 @@ def _update_strength(
     proposed = np.clip(now + move, *np.log(STRENGTHS))
     better = objective(proposed) >= middle
     return np.where(better, np.exp(proposed), strength)
-
-
-def _dirichlet_divergence(w: FloatArray) -> FloatArray:
-    """Return KL(Dirichlet(w) || Dirichlet(1)), `(R,)`."""
-    gain = ((w - 1) * dirichlet.expected_log(w)).sum(axis=-1)
-    divergence: FloatArray = (
-        gain - dirichlet.log_normaliser(w) + dirichlet.log_normaliser(np.ones_like(w))
-    )
-    return divergence
