@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evidence.bench import contestants
+from evidence.bench.problem import archive
 from evidence.bench.problems import PROBLEMS
 from evidence.bench.protocol import FIRST, Task, run
 from latentbandits.experiments import experiment as frame
@@ -96,7 +97,12 @@ def _kept(task: Task, folder: Path) -> dict[str, Any]:
 
 
 def _missing(name: str, data: str) -> list[str]:
-    return [file for file in PROBLEMS[name].files if not Path(data, file).is_file()]
+    folder = Path(data)
+    return [
+        file
+        for file in PROBLEMS[name].files
+        if not ((folder / file).is_file() or archive(folder, file).is_file())
+    ]
 
 
 def estimate(row: Mapping[str, Any], name: str) -> Estimate:
@@ -154,7 +160,7 @@ def claims(one: Mapping[str, Any]) -> list[Claim]:
         f"auto ({one['model']['recommended_policy']})"
     )  # fmt: skip
     made = []
-    for key in ("all", "first"):
+    for key in ("all",) if one["horizon"] <= FIRST else ("all", "first"):
         lead = estimate(found, f"{key}_lead")
         window = "all rounds" if key == "all" else f"rounds 1-{FIRST}"
         made.append(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +27,7 @@ class Sizes(NamedTuple):
     test: int
 
 
-STANDARD, SHORT = Sizes(3_000, 1_000), Sizes(400, 200)
+STANDARD, SHORT = Sizes(2_000, 1_000), Sizes(400, 200)
 
 
 class Split(NamedTuple):
@@ -64,8 +67,23 @@ class Problem:
     horizon: int
     load: Loader
     files: tuple[str, ...] = ()
-    forms: Mapping[str, int | None] = field(default_factory=lambda: {"own rows": None, "10": 10})
+    forms: Mapping[str, int | None] = field(default_factory=lambda: {"10": 10, "50": 50})
     replacement: bool = False
+
+
+def archive(folder: Path, file: str) -> Path:
+    """Return where the official archive with this file would be: NAME.zip for NAME/..."""
+    return folder / f"{Path(file).parts[0]}.zip"
+
+
+@contextmanager
+def opened(folder: Path, file: str) -> Iterator[Path]:
+    """Yield the path of a file, which is taken out of the archive if it is not in the folder."""
+    if (folder / file).is_file() or not archive(folder, file).is_file():
+        yield folder / file
+        return
+    with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(archive(folder, file)) as zipped:
+        yield Path(zipped.extract(file, scratch))
 
 
 @dataclass(frozen=True)
@@ -84,8 +102,8 @@ class Source:
         more: dict[str, Any] = {}
         if self.text_format is not None:
             more["text_format"] = self.text_format
-        path = folder / self.file
-        return read_log(path, self.user, self.action, self.reward, order=self.order, **more)
+        with opened(folder, self.file) as path:
+            return read_log(path, self.user, self.action, self.reward, order=self.order, **more)
 
     def split(self, horizon: int) -> Loader:
         """Return a loader that plays a part of the users who have rows for `horizon` rounds."""

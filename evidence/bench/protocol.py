@@ -26,6 +26,9 @@ from latentbandits.report.report import Estimate
 FIRST = 10
 """Rounds of a cold start."""
 
+ENOUGH = 500
+"""Users who are played once each; fewer are played several times, with other offers."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -98,7 +101,8 @@ def _play(
     players: Mapping[str, Timed], test: Log, problem: Problem, offered: int | None, task: Task
 ) -> Played:
     halves = by_hash(test, test.n_users // 2, task.seed + 1)
-    passes = 1 if task.short or test.lists is not None else passes_for(test)
+    once = task.short or test.lists is not None or test.n_users >= ENOUGH
+    passes = 1 if once else passes_for(test)
     largest = int(np.diff(test.starts).max())
     replays = []
     for i, half in enumerate(halves):
@@ -109,7 +113,7 @@ def _play(
                 offered=offered or largest,
                 most_rounds=problem.horizon,
                 passes=passes,
-                by_list=test.lists is not None,
+                menus=test.lists is not None,
                 seed=task.seed + i,
             )
         )

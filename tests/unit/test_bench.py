@@ -1,21 +1,29 @@
 """The benchmark on small generated problems: its protocol, and contestants of other people."""
 
+import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from evidence.bench import contestants
+from evidence.__main__ import main
+from evidence.bench import contestants, submission
 from evidence.bench.players import Neighbours, SharedMean
 from evidence.bench.problem import Problem, Sizes, drawn, split_users, table_log
 from evidence.bench.problems import PROBLEMS
+from evidence.bench.problems.ml_latest_small import SOURCE
 from evidence.bench.protocol import Task, run
 from evidence.bench.training import FACTORS, Training
+from tools import bench_pages
+from tools.figures import kept
 
 from latentbandits import UCB1
 from latentbandits.learning import Log
 from latentbandits.learning.assess.replay import ScorePlayer, replay
 from latentbandits.learning.generate import generate_arms, generate_ratings
 
+RESULTS = bench_pages.DOCS / "figures" / "results"
+DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 HORIZON = 12
 LIKED, OTHER, MIDDLE = [0.6, 0.5, 0.5, 0.5], [0.05] * 4, [0.4]
 RATES = np.array([LIKED + OTHER + MIDDLE, OTHER + LIKED + MIDDLE])
@@ -82,15 +90,15 @@ def test_the_same_seed_gives_the_same_numbers_whoever_else_plays(results):
         assert gain(again, policy) == gain(results, policy)
 
 
-def test_a_round_offers_the_rows_of_the_next_list():
+def test_a_round_offers_the_rows_of_the_next_menu():
     """A player that always picks one action earns that action's rewards, in their order."""
     rewards = np.arange(2 * 4 * 3, dtype=np.float64).reshape(2, 4, 3)
     log = table_log(rewards, ("a", "b", "c"))
     chosen = ScorePlayer(np.array([0.0, 0.0, 1.0]))
-    played = replay({"c": chosen}, log, by_list=True)
+    played = replay({"c": chosen}, log, menus=True)
     assert played.rewards["c"].tolist() == rewards[:, :, 2].tolist()
-    with pytest.raises(ValueError, match="lists"):
-        replay({"c": chosen}, generate_arms(20, 9).log, by_list=True)
+    with pytest.raises(ValueError, match="menus"):
+        replay({"c": chosen}, generate_arms(20, 9).log, menus=True)
 
 
 def test_users_are_split_by_their_ids_alone():
@@ -101,6 +109,19 @@ def test_users_are_split_by_their_ids_alone():
     assert set(one.test.user_ids) == set(other.test.user_ids)
     assert set(one.train.user_ids) == set(other.train.user_ids)
     assert not set(one.train.user_ids) & set(one.test.user_ids)
+
+
+def test_a_source_is_read_from_its_folder_or_its_archive(tmp_path):
+    table = "userId,movieId,rating,timestamp\n1,7,4.0,5\n1,8,2.5,3\n2,7,3.0,9\n"
+    (tmp_path / "ml-latest-small").mkdir()
+    (tmp_path / "ml-latest-small" / "ratings.csv").write_text(table)
+    in_folder = SOURCE.read(tmp_path)
+    zipped = tmp_path / "official"
+    zipped.mkdir()
+    with zipfile.ZipFile(zipped / "ml-latest-small.zip", "w") as archive:
+        archive.writestr("ml-latest-small/ratings.csv", table)
+    in_archive = SOURCE.read(zipped)
+    assert in_folder.rewards.tolist() == in_archive.rewards.tolist() == [2.5, 4.0, 3.0]
 
 
 @pytest.fixture(scope="module")
@@ -175,3 +196,74 @@ def test_every_problem_says_what_it_is():
         assert problem.about.endswith(".")
         assert problem.forms
         assert problem.horizon >= 3
+
+
+def document():
+    """The content of results.json for one problem of the registry, at full length."""
+    numbers = {f"{key}_{what}": 0.5 if what == "reward" else 0.0
+               for key in ("first", "all") for what in ("reward", "gain")}  # fmt: skip
+    numbers |= {f"{name}_stderr": 0.1 for name in tuple(numbers)}
+    row = {"setting": "sushi", "form": "all", "first_rounds": 3, "all_rounds": 3} | numbers
+    rows = [row | {"policy": name, "microseconds": 1.0} for name in ("popularity", "mypkg:Mine")]
+    settings = {"seed": 0, "short": False, "results": []}
+    return {"experiment": "bench", "settings": settings, "policies": rows}
+
+
+def test_a_valid_submission_has_no_errors():
+    assert submission.errors(document()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("setting", "sushis", "no problem"),
+        ("form", "50", "no form"),
+        ("all_rounds", 30, "all_rounds must be 3"),
+        ("all_gain", None, "finite number"),
+        ("all_gain", float("nan"), "finite number"),
+        ("first_reward_stderr", -1.0, "not be negative"),
+        ("all_gain", 0.3, "the rewards differ by 0"),
+        ("policy", "popularity", "twice"),
+        ("policy", "", "contestant's text"),
+    ],
+)
+def test_a_submission_with_an_error_is_refused(name, value, said):
+    content = document()
+    content["policies"][1][name] = value
+    assert any(said in error for error in submission.errors(content))
+
+
+def test_the_kept_results_and_all_submissions_are_valid():
+    files = [RESULTS / "bench.json", *submission.FOLDER.glob("*.json")]
+    for file in files:
+        content = json.loads(file.read_text())
+        content = kept.read(file) if "columns" in content else content
+        assert submission.errors(content) == [], file
+
+
+def test_the_pages_have_the_tables_of_the_kept_results():
+    parts = bench_pages.tables(kept.read(RESULTS / "bench.json"))
+    for page in bench_pages.PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert text.count("<!-- bench: ") >= 2
+        assert bench_pages.filled(text, parts) == text, "run python -m tools.bench_pages"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not beside the project")
+def test_the_short_form_plays_all_problems_on_any_number_of_processes(tmp_path):
+    """All problems and contestants; then some in two processes, with the same numbers."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    options = ["--data", str(DATA), "--short", "--seed", "3"]
+    assert main(["bench", *options, "--jobs", "1", "--out", str(one)]) == 0
+    some = ["--problems", "sushi", "generated-kinds"]
+    assert main(["bench", *options, *some, "--jobs", "2", "--out", str(two)]) == 0
+    first, second = (json.loads((path / "results.json").read_text()) for path in (one, two))
+    assert submission.errors(first) == []
+    assert {row["setting"] for row in first["policies"]} == set(PROBLEMS)
+    rows = {(r["setting"], r["form"], r["policy"]): r for r in first["policies"]}
+    for row in second["policies"]:
+        mine = rows[row["setting"], row["form"], row["policy"]]
+        assert {k: v for k, v in row.items() if k != "microseconds"} == {
+            k: v for k, v in mine.items() if k != "microseconds"
+        }

@@ -32,4 +32,5 @@ PROBLEM = Problem(
     horizon=HORIZON,
     load=load,
     files=(CHOSEN.file, RANDOM.file),
+    forms={"all": None, "10": 10},
 )

@@ -23,4 +23,5 @@ PROBLEM = Problem(
     horizon=HORIZON,
     load=load,
     files=(SOURCE.file,),
+    forms={"all": None, "10": 10},
 )

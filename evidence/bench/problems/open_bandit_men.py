@@ -45,4 +45,5 @@ PROBLEM = Problem(
     horizon=HORIZON,
     load=load,
     files=FILES,
+    forms={"10": 10},
 )
