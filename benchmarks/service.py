@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from tests.processes.http import Connection
 from tests.processes.service import free_port
@@ -260,22 +261,21 @@ def fill(path: Path, sessions: int, model: LinearGaussian) -> None:
         store.begin()
         for i in range(start, min(start + 50_000, sessions)):
             key, decision, reward = orders.next(), orders.next(), orders.next()
-            store.add_session(
-                SessionRow(
-                    key=key,
-                    name=f"user-{i:08d}",
-                    group="main",
-                    model=row.id,
-                    activation=activation,
-                    started=now,
-                    seen=now,
-                    rounds=1,
-                    rewards=1,
-                    reward_sum=1.0,
-                    last_order=reward,
-                    probabilities=b"\0" * 8 * STATES,
-                )
+            session = SessionRow(
+                key=key,
+                name=f"user-{i:08d}",
+                group="main",
+                model=row.id,
+                activation=activation,
+                started=now,
+                seen=now,
+                rounds=1,
+                rewards=1,
+                reward_sum=1.0,
+                last_order=reward,
+                probabilities=b"\0" * 8 * STATES,
             )
+            store.add_session(session)
             decided = DecisionRow(
                 order=decision,
                 token=i,
@@ -313,8 +313,9 @@ def fill(path: Path, sessions: int, model: LinearGaussian) -> None:
             store.add_rewards([rewarded])
             totals.count("started")
             totals.move_share(row.id, [], [0.0] * STATES)
-            totals.decided("main", "mmTS", row.id, 1, [0.0] * STATES)
-            totals.rewarded("main", "mmTS", row.id, 1, 1.0, before=(0.0, 0))
+            totals.decided(decided, [0.0] * STATES)
+            before = msgspec.structs.replace(session, rewards=0, reward_sum=0.0)
+            totals.rewarded(before, decided, 1.0)
         store.commit()
     store.begin()  # as the engine keeps them: to count them takes a minute
     store.put_note(f"{STATISTICS}{store.node}", encode_totals(totals))

@@ -5,6 +5,7 @@ An experiment is one module with a class of the names of `latentbandits.experime
 """
 
 from evidence.auto import AutoExperiment
+from evidence.bench import BenchExperiment
 from evidence.clicks import ClicksExperiment
 from evidence.drift import DriftExperiment
 from evidence.evaluation import EvaluationExperiment
@@ -41,4 +42,5 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     ListsExperiment(),
     StartExperiment(),
     WrittenExperiment(),
+    BenchExperiment(),
 )

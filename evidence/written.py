@@ -9,17 +9,25 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 
+from evidence.bench.problem import Source
+from evidence.bench.problems import (
+    assistments_2015,
+    coat,
+    jester,
+    llm_routing,
+    ml_1m,
+    ml_latest_small,
+    sushi,
+)
+from evidence.bench.problems.llm_routing import Tenants
 from latentbandits.experiments import experiment as frame
-from latentbandits.learning import Log, fit, judge_saved, read_log, save_fit, user_hash
-from latentbandits.learning.logs.formats import TextFormat
+from latentbandits.learning import Log, fit, judge_saved, save_fit, user_hash
 from latentbandits.options import Option, choose, positive
 from latentbandits.report.report import Claim, Estimate, Report, Table
 
@@ -32,63 +40,16 @@ SET_ASIDE = 0.3
 USERS = 3_000
 _SPLIT = 1_000  # added to the seed of the split, which differs from that of the fit
 
-TENANTS, QUERIES = 600, 60
-"""Tenants of the language models, each with a hidden task, and the queries of each."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A table of users, actions and rewards."""
-
-    file: str
-    user: str
-    action: str
-    reward: str
-    order: str | None = None
-    text_format: TextFormat | None = None
-
-    def read(self, folder: Path, seed: int) -> Log:
-        path = folder / self.file
-        more: dict[str, Any] = {}
-        if self.text_format is not None:
-            more["text_format"] = self.text_format
-        return read_log(path, self.user, self.action, self.reward, order=self.order, **more)
-
-
-@dataclass(frozen=True)
-class Tenants:
-    """Tenants with a hidden task, who send queries of it to language models at random."""
-
-    file: str = "llm-routing/scores.csv"
-
-    def read(self, folder: Path, seed: int) -> Log:
-        scores = pl.read_csv(folder / self.file)
-        rng = np.random.default_rng(seed)
-        tasks = scores["task"].unique().sort()
-        parts = []
-        for tenant in range(TENANTS):
-            rows = scores.filter(pl.col("task") == tasks[int(rng.integers(len(tasks)))])
-            chosen = rng.choice(len(rows), min(QUERIES, len(rows)), replace=False)
-            parts.append(rows[chosen].select("model", "score").with_columns(user=tenant))
-        return read_log(pl.concat(parts), "user", "model", "score")
-
 
 DATA: Mapping[str, Source | Tenants] = {
-    "sushi": Source("sushi/scores.csv", "user", "sushi", "score"),
-    "coat": Source("coat/self_selected.csv", "user", "coat", "stars"),
-    "jester": Source("jester/ratings.csv.gz", "user", "joke", "rating"),
-    "llm-routing": Tenants(),
-    "ml-latest-small": Source(
-        "ml-latest-small/ratings.csv", "userId", "movieId", "rating", "timestamp"
-    ),
-    "assistments": Source(
-        "assistments-2015/answers.csv.gz", "student", "skill", "correct", "order"
-    ),
-    "ml-1m": Source(
-        "ml-1m/ratings.dat", "user", "movie", "rating",
-        text_format=TextFormat(separator="::", columns=("user", "movie", "rating", "time")),
-    ),
-}  # fmt: skip
+    "sushi": sushi.SOURCE,
+    "coat": coat.CHOSEN,
+    "jester": jester.SOURCE,
+    "llm-routing": llm_routing.TENANTS,
+    "ml-latest-small": ml_latest_small.SOURCE,
+    "assistments": assistments_2015.SOURCE,
+    "ml-1m": ml_1m.SOURCE,
+}
 """Data sets with users, by name."""
 
 

@@ -11,19 +11,12 @@
 from typing import TYPE_CHECKING, Any
 
 from latentbandits.lazy import lazy_exports
-from latentbandits.models import GaussianArms as GaussianArms
-from latentbandits.models import LinearGaussian as LinearGaussian
-from latentbandits.policies import *  # noqa: F403
-from latentbandits.policies import SHARED as _SHARED
-from latentbandits.policies import __all__ as _policies
-from latentbandits.policies.registry import RELATED as _RELATED
 
 if TYPE_CHECKING:
     from latentbandits.environments import Population as Population
     from latentbandits.evaluation.evaluate import evaluate as evaluate
     from latentbandits.evaluation.reading import read_decisions as read_decisions
     from latentbandits.learning.fitting import fit as fit
-    from latentbandits.learning.subspace import learn_subspace as learn_subspace
     from latentbandits.models import ArtefactError as ArtefactError
     from latentbandits.models import load as load
     from latentbandits.models import save as save
@@ -32,11 +25,7 @@ if TYPE_CHECKING:
     from latentbandits.models.clicks import Positions as Positions
     from latentbandits.models.families import *  # noqa: F403
     from latentbandits.models.visit import Visit as Visit
-    from latentbandits.policies.shared import GroupedLinUCB as GroupedLinUCB
-    from latentbandits.policies.shared import HierTS as HierTS
-    from latentbandits.policies.shared import HierUCB as HierUCB
-    from latentbandits.policies.shared import PerUser as PerUser
-    from latentbandits.policies.shared import Phased as Phased
+    from latentbandits.policies import *  # noqa: F403
     from latentbandits.simulation.simulate import simulate as simulate
     from latentbandits.simulation.tune import tune as tune
 
@@ -56,16 +45,20 @@ _MODULES = {
     "Population": "latentbandits.environments",
     "Positions": "latentbandits.models.clicks",
     "Visit": "latentbandits.models.visit",
-    "learn_subspace": "latentbandits.learning.subspace",
-    **_SHARED,
 }
-_lazy, __dir__ = lazy_exports(__name__, _MODULES, "latentbandits.models.families", eager=_policies)
+_COLLECTIONS = ("latentbandits.policies", "latentbandits.models.families")
+_lazy, __dir__ = lazy_exports(__name__, _MODULES, *_COLLECTIONS)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _RELATED:
-        raise ImportError(
-            f"{name} is in the package latentbandits-related: install it, then "
-            f"`from latentbandits_related import {name}`"
-        )
-    return _lazy(name)
+    try:
+        return _lazy(name)
+    except AttributeError:
+        from latentbandits.policies.registry import RELATED
+
+        if name in RELATED | {"GroupedLinUCB", "PerUser", "learn_subspace"}:
+            raise ImportError(
+                f"{name} is in the package latentbandits-related: install it, then "
+                f"`from latentbandits_related import {name}`"
+            ) from None
+        raise

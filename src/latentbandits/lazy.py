@@ -23,7 +23,7 @@ __all__ = ["cached_property", "lazy_exports"]
 def lazy_exports(
     package: str,
     modules: Mapping[str, str],
-    collection: str | None = None,
+    *collections: str,
     eager: Sequence[str] = (),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return a package's `__getattr__` and `__dir__` (PEP 562), for names of other modules.
@@ -33,14 +33,14 @@ def lazy_exports(
     Args:
         package: the package's own name.
         modules: the module of each name.
-        collection: a module all of whose public names are exported too; it is imported when a name
-            is not in `modules`. The package's `__all__` is then made of all these names.
+        collections: modules all of whose public names are exported too; they are imported when a
+            name is not in `modules`. The package's `__all__` is then made of all these names.
         eager: further names of this `__all__`, which the package has imported already.
 
     >>> getter, _ = lazy_exports("here", {"sqrt": "math"})
     >>> getter("sqrt")(4.0)
     2.0
-    >>> getter, _ = lazy_exports("here", {}, collection="math")
+    >>> getter, _ = lazy_exports("here", {}, "math")
     >>> getter("sqrt")(4.0)
     2.0
     """
@@ -49,16 +49,16 @@ def lazy_exports(
         if name in modules:
             with needed_by(modules[name]):
                 return getattr(import_module(modules[name]), name)
-        if collection is not None and name == "__all__":
-            return sorted({*eager, *modules, *public_names(collection)})
-        if collection is not None and not name.startswith("_"):
+        if collections and name == "__all__":
+            return sorted({*eager, *modules}.union(*map(public_names, collections)))
+        if collections and not name.startswith("_"):
             # `from package import submodule` asks here first: it must not load the collection.
             here = package in sys.modules and name.islower()
             if here and find_spec(f"{package}.{name}") is not None:
                 return import_module(f"{package}.{name}")
-            members = import_module(collection)
-            if hasattr(members, name):
-                return getattr(members, name)
+            for members in map(import_module, collections):
+                if hasattr(members, name):
+                    return getattr(members, name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:  # noqa: N807
@@ -68,5 +68,6 @@ def lazy_exports(
 
 
 def public_names(module: str) -> list[str]:
-    """Return the names that a module defines or imports, without those that begin with `_`."""
-    return [name for name in vars(import_module(module)) if not name.startswith("_")]
+    """Return a module's `__all__`, or else the names in it that do not begin with `_`."""
+    members = vars(import_module(module))
+    return list(members.get("__all__", (name for name in members if not name.startswith("_"))))

@@ -18,7 +18,14 @@ from latentbandits.client import Client
 from latentbandits.loop.data import held_out
 from latentbandits.loop.kept_log import ServiceSource
 from latentbandits.loop.records import Records, read_runs
-from latentbandits.loop.relearn import LEAST_SESSIONS, Model, Relearner, Settings, learn
+from latentbandits.loop.relearn import (
+    LEAST_SESSIONS,
+    LEAST_TRIED,
+    Model,
+    Relearner,
+    Settings,
+    learn,
+)
 from latentbandits.models.arms.bernoulli import BernoulliArms
 from latentbandits.models.arms.start import save_start
 from latentbandits.models.artefacts import files
@@ -188,7 +195,7 @@ def test_a_learned_model_takes_over_after_a_trial(service):
     models = client.models()
     assert models.active == start
     assert set(models_of_new_sessions(client, "some")) == {start, models.trial}
-    assert "the trial waits for 50 sessions with each model" in relearn(folder, url)
+    assert f"the trial waits for {LEAST_TRIED} sessions with each model" in relearn(folder, url)
     visit(client, "tried", 160, seed=5)
     printed = relearn(folder, url)
     assert "activate (done): the sessions on trial earn more" in printed, printed

@@ -63,6 +63,7 @@ HOW_TO: dict[str, list[str]] = {
         "how-to/write-a-policy.md",
         "how-to/write-an-environment.md",
         "how-to/write-a-learner.md",
+        "how-to/run-the-benchmark.md",
     ],
 }
 """The how-tos by what the reader is doing; the menu shows these groups."""
@@ -78,6 +79,7 @@ SECTIONS: dict[str, list[str]] = {
     "Concepts": [
         "concepts/what-is-a-latent-bandit.md",
         "concepts/when-not-to-use-one.md",
+        "concepts/when-states-pay.md",
         "concepts/m-against-mm.md",
         "concepts/how-a-model-is-learned.md",
         "concepts/side-information.md",

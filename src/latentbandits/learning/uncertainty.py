@@ -184,8 +184,9 @@ def widened(
         if (predictive_variance(candidate) <= limit).all():
             scale, wide = factor, candidate
             break
+    varied = logged > 0
     ratios = [
-        float(np.sqrt((variance / logged).max(initial=0.0, where=logged > 0)))
+        float(np.sqrt((variance[varied] / logged[varied]).max(initial=0.0)))
         for variance in (before, predictive_variance(wide))
     ]
     return wide, {"scale": scale, "ratio_before": ratios[0], "ratio_after": ratios[1]}

@@ -58,9 +58,13 @@ POOL_GROWTH = 1.1
 TRIAL_POLICY = "mmBayesUCB"
 """The policy of a model on trial. The log of a start model does not say which one is best. This one
 learns most about the actions that the log has few rewards of, among those that lose little."""
-LEAST_TRIED, TRIAL_TIGHTEST_AT = 50, 500
+LEAST_TRIED, TRIAL_TIGHTEST_AT = 20, 500
 """Sessions with each model before a trial is decided, and those of both near which its confidence
 sequence is tightest."""
+DROPPED_BELOW = -1.0
+"""Standard errors of the gain below which a model is taken off trial. It needs proof to take over,
+but none to be dropped: more of its sessions would be likely to lose, and the loop learns another
+one."""
 
 
 ASKED = (
@@ -366,7 +370,8 @@ class Relearner:
                 why = f"the sessions on trial earn more: {ended}"
                 run = self.records.finish(run, decision="activate", candidate=trial.model, why=why)
                 return self._activate(run, model=trial.model)
-            if gain.high >= self.settings.margin and missing:
+            lost = gain.value - self.settings.margin < DROPPED_BELOW * gain.stderr
+            if missing and not lost:
                 why = f"the trial goes on: {ended}; the next candidate waits for {missing} sessions"
                 return self.records.finish(run, outcome="done", why=why)
         if start.NOTE in current.notes and (missing or trial is not None):

@@ -119,8 +119,7 @@ class ListDecision:
         if known is None:
             return None
         full = [np.ones_like(known) if mask is None else mask for mask in masks]
-        chosen: BoolArray = np.stack(full)[position, session]
-        return chosen
+        return np.stack(full)[position, session]
 
 
 def decide_list(

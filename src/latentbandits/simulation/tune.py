@@ -145,8 +145,8 @@ class Tuning:
 def default_candidates(model: Any, horizon: int | None, n_actions: int | None = None) -> list[str]:
     """Return the policies that `tune` compares, as texts of the registry.
 
-    Greedy, quantiles, information-directed and Thompson sampling; if the horizon is known, the
-    knowledge gradient and lookahead where a decision looks at few beliefs. For a certain model the
+    Greedy, quantiles, information-directed and Thompson sampling; if the horizon is known,
+    lookahead of one step and of two where a decision looks at few beliefs. For a certain model the
     m-policies.
 
     >>> from latentbandits import GaussianArms
@@ -159,7 +159,7 @@ def default_candidates(model: Any, horizon: int | None, n_actions: int | None = 
         return names
     width = (n_actions or model.n_actions or math.inf) * planning.count_outcomes(model)
     if width <= _SMALL:
-        names.append(f"{m}KG(horizon={horizon})")
+        names.append(f"mLookahead(steps=1, horizon={horizon})")
     if width**2 <= _SMALL:
         names.append(f"mLookahead(horizon={horizon})")
     return names

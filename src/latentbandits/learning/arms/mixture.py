@@ -291,8 +291,7 @@ def _update_strength(
     move = np.clip(np.nan_to_num(move), -_LOG_STRENGTH_STEP, _LOG_STRENGTH_STEP)
     proposed = np.clip(now + move, *np.log(STRENGTHS))
     better = objective(proposed) >= middle
-    updated: FloatArray = np.where(better, np.exp(proposed), strength)
-    return updated
+    return np.where(better, np.exp(proposed), strength)
 
 
 def _dirichlet_divergence(w: FloatArray) -> FloatArray:

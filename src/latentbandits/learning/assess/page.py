@@ -16,12 +16,15 @@ from latentbandits.learning.assess.tables import (
 from latentbandits.report.notebook import html_table, image, plural, titled
 
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; color: #222; }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; padding: 0 1rem;
+  max-width: 70rem; color: #222; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-img { width: 100%; } table { border-collapse: collapse; margin: 0.5rem 0; }
+img { width: 100%; } table { border-collapse: collapse; margin: 0.5rem 0; display: block;
+  overflow-x: auto; }
 th, td { text-align: left; padding: 0.2rem 0.9rem 0.2rem 0; vertical-align: top; }
 th { border-bottom: 1px solid #999; font-weight: 600; }
-.states { display: grid; grid-template-columns: repeat(auto-fill, minmax(24rem, 1fr)); gap: 1rem; }
+.states { display: grid; gap: 1rem;
+  grid-template-columns: repeat(auto-fill, minmax(min(24rem, 100%), 1fr)); }
 .state { border: 1px solid #ddd; border-radius: 6px; padding: 0.2rem 1rem 0.8rem; }
 .verdict { border-left: 6px solid #8c8c8c; background: #f6f6f6; padding: 0.6rem 1rem;
   font-size: 1.15rem; }
@@ -52,7 +55,9 @@ def render(
         f"{held_out['rmse_of_action_means']:.3g})."
     )
     parts = [
-        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{escape(summary)}</title>",
+        "<!doctype html><html lang='en'><meta charset='utf-8'>",
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
+        f"<title>{escape(summary)}</title>",
         f"<style>{_STYLE}</style><h1>Is this model worth using?</h1>",
         _verdict(report["judgement"], verdict_png),
         f"<p>{escape(one_state_sentence(report))}</p>",

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -260,6 +260,7 @@ def replay(
     most_rounds: int = MOST_ROUNDS,
     passes: int = 1,
     later: bool = False,
+    by_list: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Replay:
@@ -277,6 +278,9 @@ def replay(
         passes: how often each user is played, with other offers. Rewards are means over passes.
         later: also play later rounds, if users have too few rows for `SHORT` rounds: half of a
             user's rows are told to the policy, and it plays a third of the others.
+        by_list: a round offers the rows of the user's next list (`Log.lists`) in place of a random
+            sample of rows. If each list has a row for every action, actions are offered with
+            replacement.
         seed: of all randomness.
         progress: called after each policy.
     """
@@ -284,14 +288,17 @@ def replay(
     positive_count("most_rounds", most_rounds)
     positive_count("passes", passes)
     bar = Silent() if progress is None else progress
+    lists = _Lists.of(log) if by_list else None
     rounds = playable_rounds(log, most_rounds)
+    if lists is not None:
+        rounds = np.minimum(rounds, lists.n_lists)
     users = np.flatnonzero(rounds)
     if len(users) == 0:
         raise ValueError(f"no user has {SHARE} rows or more: there is nothing to replay")
     users = users[np.argsort(-rounds[users], kind="stable")]  # chunks of about equally many rounds
     size = max(_CHUNK // passes, 1)
     chunks = [users[start : start + size] for start in range(0, len(users), size)]
-    play = partial(_play_chunks, players, log, chunks, offered, passes, seed, bar)
+    play = partial(_play_chunks, players, log, chunks, offered, passes, seed, bar, lists)
     first = play(rounds, [0] * len(chunks))
     if not later or first.horizons[-1] >= SHORT:
         return first
@@ -310,6 +317,7 @@ def _play_chunks(
     passes: int,
     seed: int,
     bar: Progress,
+    lists: _Lists | None,
     rounds: IntArray,
     n_told: Sequence[int],
 ) -> Replay:
@@ -324,7 +332,11 @@ def _play_chunks(
         done = 0
         for i, (chunk, n) in enumerate(zip(chunks, n_told, strict=True)):
             again = np.tile(chunk, passes)
-            offers = _Offers(log, again, offered, np.random.default_rng([seed, i]))
+            offers: _Sampled | _NextList
+            if lists is None:
+                offers = _Sampled(log, again, offered, np.random.default_rng([seed, i]))
+            else:
+                offers = _NextList(lists, again)
             player.start(again, np.random.default_rng([seed, i, zlib.crc32(name.encode())]))
             sessions = _play(player, offers, rounds[again], log, n)
             earned = sessions.reshape(passes, len(chunk), -1).mean(axis=0)
@@ -335,7 +347,11 @@ def _play_chunks(
 
 
 def _play(
-    player: Player, offers: _Offers, rounds: IntArray, log: Log, n_told: int = 0
+    player: Player,
+    offers: _Sampled | _NextList,
+    rounds: IntArray,
+    log: Log,
+    n_told: int = 0,
 ) -> FloatArray:
     """Return the rewards `(n, longest)` of a chunk of users; NaN once a user's rounds are over.
 
@@ -358,7 +374,7 @@ def _play(
     return earned
 
 
-class _Offers:
+class _Sampled:
     """The rows of each user that were not shown yet: the first `left` entries of `rows`."""
 
     def __init__(self, log: Log, users: IntArray, offered: int, rng: np.random.Generator) -> None:
@@ -395,6 +411,47 @@ class _Offers:
         rows, users = self._rows, self._users
         rows[users[under_way], slot[under_way]] = rows[users[under_way], last[under_way]]
         self._left = np.where(under_way, last, self._left)
+
+
+class _Lists(NamedTuple):
+    """The lists of a log: consecutive rows of one user with the same number."""
+
+    first: IntArray  # (total,): the first row of each list
+    size: IntArray  # (total,)
+    start: IntArray  # (n_users,): each user's first list
+    n_lists: IntArray  # (n_users,)
+
+    @classmethod
+    def of(cls, log: Log) -> _Lists:
+        if log.lists is None:
+            raise ValueError("by_list needs a log whose rows belong to lists; this one has none")
+        begins = np.ones(log.n_events, np.bool_)
+        begins[1:] = (np.diff(log.lists) != 0) | (np.diff(log.users) != 0)
+        first = np.flatnonzero(begins)
+        bounds = np.searchsorted(first, log.starts)
+        return cls(first, np.diff(np.append(first, log.n_events)), bounds[:-1], np.diff(bounds))
+
+
+class _NextList:
+    """The rows of each user's next list, in their order."""
+
+    def __init__(self, lists: _Lists, users: IntArray) -> None:
+        self._lists = lists
+        self._next, self._last = lists.start[users], (lists.start + lists.n_lists - 1)[users]
+        spans = zip(self._next, self._last + 1, strict=True)
+        self._slots = np.arange(max(int(lists.size[low:high].max()) for low, high in spans))
+        self.mask: BoolArray = np.ones((len(users), len(self._slots)), np.bool_)
+
+    def draw(self, under_way: BoolArray) -> IntArray:
+        """Return the rows of the next lists, `(n, slots)`; `mask` says which are there."""
+        size = self._lists.size[self._next][:, None]
+        self.mask = self._slots < size
+        events: IntArray = self._lists.first[self._next][:, None]
+        return events + np.minimum(self._slots, size - 1)
+
+    def remove(self, slot: IntArray, under_way: BoolArray) -> None:
+        """Go on to the next list."""
+        self._next = np.minimum(self._next + under_way, self._last)
 
 
 def action_averages(log: AnyLog) -> FloatArray:

@@ -315,9 +315,8 @@ def _uncertainty(uncertainty: Mapping[str, Any]) -> Table:
         (f"{row['delta']:g}", *("" if row[k] is None else f"{row[k]:.3f}" for k in columns))
         for row in uncertainty["epsilon"]
     ]
-    title = (
-        f"How wrong it may be: noise {uncertainty['noise']:.4f}; |error| <= epsilon but for delta"
-    )
+    title = "How wrong it may be: with probability 1 - delta, every mean is within epsilon"
+    title += f"; noise {uncertainty['noise']:.4f}"
     if uncertainty["typical_error"] is not None:
         error, n_fits = uncertainty["typical_error"], uncertainty["bootstrap_fits"]
         title += f"; typical error {error:.3f} over {n_fits} fits"

@@ -301,16 +301,6 @@ class ConjugateArms(StationaryModel, Learnable):
         played = map_leaves(lambda leaf: leaf[np.arange(len(action)), action], theta)
         return self.log_density(played, reward)
 
-    def probability_best(
-        self,
-        parameters: ArmTotals,
-        context: Context,
-        eligible: BoolArray | None,
-        weights: FloatArray,
-    ) -> None:
-        """Return None: distribution functions of these families cost more than counted draws."""
-        return
-
     def select(self, session: IntArray | None, state: IntArray) -> Self:
         if session is None:
             return self._replace({name: a[state] for name, a in self._prior_arrays().items()})

@@ -126,8 +126,7 @@ class Learnable(ABC):
                              f"{self.family_name} rewards: use --method em")  # fmt: skip
         solve = np.linalg.inv(np.stack([counting, paying]))
         allowed = self.allowed_means(means)
-        statistics: FloatArray = np.stack([counts, counts * allowed], axis=-1) @ solve.T
-        return statistics
+        return np.stack([counts, counts * allowed], axis=-1) @ solve.T
 
     def allowed_means(self, means: FloatArray) -> FloatArray:
         """Return means in the units of the statistics, clipped to the inside of the support."""

@@ -67,6 +67,11 @@ def start_model(
     means = np.full((1, checks.positive_count("n_actions", n_actions)), centre)
     if family == "gaussian":
         noise = float(examples.std())
+        if not float(examples.min()) <= centre <= float(examples.max()):
+            raise ValueError(
+                f"values must lie around the expected reward, as their deviation is the noise of "
+                f"{name} rewards; got {examples.tolist()} with {centre:g}"
+            )
         return GaussianArms(means, noise, noise / np.sqrt(_WORTH) if spread is None else spread)
     base = reward_families()[family].for_rewards(examples)
     if not isinstance(base, ConjugateArms):

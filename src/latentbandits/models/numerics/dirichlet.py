@@ -47,8 +47,7 @@ def log_normaliser_step(prior: FloatArray, totals: FloatArray, one_hot: FloatArr
     step: FloatArray = np.einsum("...c,...c->...", prior, one_hot)
     step += np.einsum("...c,...c->...", totals, one_hot)
     step /= np.einsum("...c->...", prior) + np.einsum("...c->...", totals)
-    log_step: FloatArray = np.log(step)
-    return log_step
+    return np.log(step)
 
 
 def unnormalised(phi: FloatArray, rng: np.random.Generator) -> FloatArray:

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -86,10 +87,6 @@ class Live(NamedTuple):
             or (bool(new) and any(name in new for one in played for name in shown_actions(one))),
             ratio if ratio < UNEXPLAINED else math.inf,
         )
-
-    def with_row(self, row: SessionRow) -> Live:
-        """Return the session with another row and the same belief."""
-        return Live(row, *self[1:])  # faster than _replace
 
     def fits(self, row: SessionRow) -> bool:
         """Return whether this belief, with the rewards that came since, is that of `row`."""
@@ -367,15 +364,13 @@ class Told(NamedTuple):
     observed: bytes | None = None  # the rewards of a list
 
 
+@dataclass(slots=True, eq=False)
 class PendingReward:
     """A reward that is to be learned; `answer` is there once the rewards are settled."""
 
-    __slots__ = ("answer", "live", "told")
-
-    def __init__(self, live: Live, told: Told) -> None:
-        self.live = live
-        self.told = told
-        self.answer: Rewarded | Refused | None = None
+    live: Live
+    told: Told
+    answer: Rewarded | Refused | None = None
 
     def result(self) -> Rewarded:
         """Return the answer, or raise the refusal."""

@@ -74,7 +74,7 @@ class Restoring:
         """Return the session of `row` with its belief, and keep it; `cached` may be outdated."""
         start = self._nearest(row, cached)
         if start.learned == row.rewards:
-            live = start if start.row is row else start.with_row(row)
+            live = start if start.row is row else start._replace(row=row)
             self._keep(live)
             return live
         if self.deferring and row.rewards - start.learned > SLICE:
@@ -89,7 +89,7 @@ class Restoring:
         grown = self._grown_for(start, rows)
         if grown is not None:
             start, rows = grown, self._missing(row, grown)
-        live = self._learned(start.with_row(row), rows)
+        live = self._learned(start._replace(row=row), rows)
         if live.learned != row.rewards:
             raise too_short(row)
         self._keep(live)
@@ -180,7 +180,7 @@ class Restoring:
 
         It goes on for some seconds, or until it is `interrupted`, but learns one reward at least.
         """
-        live = self._nearest(row, cached).with_row(row)
+        live = self._nearest(row, cached)._replace(row=row)
         end = time.perf_counter() + seconds
 
         def stop() -> bool:

@@ -6,11 +6,10 @@ import asyncio
 import logging
 import queue
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -37,7 +36,6 @@ _RETRY_SECONDS = 0.1  # longest pause before work that another process was in th
 _ATTEMPTS = 3
 _SLICE_SECONDS = 0.0005  # longest part of a replay between two looks at the requests that wait
 _PAUSE_SECONDS = 0.0001  # after each part, so that the event loop gets the interpreter
-_SWITCH_SECONDS = 0.0002  # switch interval of the interpreter during such a replay
 _ENDS = "the service ends: nothing was done"
 
 
@@ -86,7 +84,6 @@ class Writer:
     many requests and a lone request waits for no other. At most `capacity` units of work wait:
     decisions and rewards, also inside a batch, count one each. An operation that waits longer than
     `patience` seconds is refused: with Busy if it has not begun, else with OutcomeUnknown.
-    A store that keeps nothing needs no waiting: then there is no thread and no queue.
     """
 
     def __init__(self, engine: Engine, capacity: int, patience: float = 10.0) -> None:
@@ -95,13 +92,12 @@ class Writer:
         self._taking = threading.Lock()  # held while jobs are taken from the queue or abandoned
         self._unanswered: dict[int, _Job] = {}  # in order of arrival
         self._parked: dict[int, list[_Job]] = {}  # by the session that is being rebuilt
-        self._at_hand: list[_Job] = []  # jobs of this turn of the event loop
         self.waiting = 0  # this and the next are changed by the event loop only
         self.most_waiting = 0
         self._capacity = capacity
         self.store_works = True
         self._closed = False
-        self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -109,7 +105,7 @@ class Writer:
         """Answer to the running event loop from now on."""
         self._loop = asyncio.get_running_loop()
         self.engine.sessions.restoring.deferring = True
-        if self.engine.store.durable and self._thread is None:
+        if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
             self._thread.start()
 
@@ -121,10 +117,6 @@ class Writer:
         Raises Busy where `work` more would be too much to wait, unless it is `urgent` or alone.
         """
         assert self._loop is not None
-        future: asyncio.Future[Answer] = self._loop.create_future()
-        if self._thread is None:
-            self._take(_Job(operation, future, 0), self._run_at_hand)
-            return future
         if self._closed:
             raise Busy(_ENDS)
         if self.waiting > 0 and self.waiting + work > self._capacity and not urgent:
@@ -134,46 +126,11 @@ class Writer:
         self.waiting += work
         if self.waiting > self.most_waiting:
             self.most_waiting = self.waiting
+        future: asyncio.Future[Answer] = self._loop.create_future()
         job = _Job(operation, future, work)
-        alone = not self._unanswered
         self._unanswered[id(job)] = job
-        if alone:  # it waits for no other
-            self._jobs.put([job])
-        else:
-            self._take(job, self._hand_over)
+        self._jobs.put(job)
         return future
-
-    def _take(self, job: _Job, use: Callable[[], None]) -> None:
-        """Have a job used together with all others of this turn of the event loop."""
-        assert self._loop is not None
-        if not self._at_hand:
-            self._loop.call_soon(use)
-        self._at_hand.append(job)
-
-    def _hand_over(self) -> None:
-        """Give the jobs to the thread: one wake-up for all, so that the two compete less."""
-        jobs, self._at_hand = self._at_hand, []
-        self._jobs.put(jobs)
-
-    def _run_at_hand(self) -> None:
-        """Run the jobs without a thread."""
-        jobs, self._at_hand = self._at_hand, []
-        answers = self._commit([job.operation for job in jobs])
-        for job, answer in zip(jobs, answers, strict=True):
-            if isinstance(answer, Rebuilding):
-                self._rebuild_soon(answer.key, job)
-            else:
-                job.answer(answer)
-
-    def _rebuild_soon(self, key: int, job: _Job) -> None:
-        """Continue the replay of a long session, a part in each turn of the event loop."""
-        assert self._loop is not None
-        if self._closed:
-            job.answer(Busy(_ENDS))
-        elif self._rebuild(key, lambda: bool(self._at_hand)):
-            self._take(job, self._run_at_hand)
-        else:
-            self._loop.call_soon(self._rebuild_soon, key, job)
 
     def oldest(self) -> float:
         """Return the seconds that the store has kept an operation waiting."""
@@ -216,7 +173,6 @@ class Writer:
         """Finish what waits, then end the thread and close the store."""
         self._closed = True
         if self._thread is not None:
-            self._hand_over()
             self._jobs.put(None)
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
             self.refuse_unbegun()  # those that wait for a replay
@@ -232,9 +188,7 @@ class Writer:
             if self._parked and more:
                 key, jobs = next(iter(self._parked.items()))
                 del self._parked[key]
-                with _switching(_SWITCH_SECONDS):
-                    complete = self._rebuild(key, lambda: not self._jobs.empty())
-                if complete:
+                if self._rebuild(key, lambda: not self._jobs.empty()):
                     self._carry_out(jobs)
                 else:
                     self._parked[key] = jobs  # at the end, so that sessions take turns
@@ -244,27 +198,26 @@ class Writer:
         """Return the jobs that wait, and whether more may come; waits for one if none does."""
         batch: list[_Job] = []
         try:
-            jobs = self._jobs.get(block=not self._parked)
-            while jobs is not None:
-                batch += jobs
-                jobs = self._jobs.get_nowait()
+            job = self._jobs.get(block=not self._parked)
+            while job is not None:
+                batch.append(job)
+                job = self._jobs.get_nowait()
         except queue.Empty:
             return batch, True
-        return batch, jobs is not None
+        return batch, False
 
-    def _parts(self, batch: list[_Job]) -> Iterator[list[_Job]]:
+    def _parts(self, batch: list[_Job]) -> list[list[_Job]]:
         """Divide a batch into transactions; a transaction of a shared store locks sessions."""
-        part: list[_Job] = []
+        parts: list[list[_Job]] = []
         work = 0
         for job in batch:
             locked = work + job.work if self.engine.store.shared else 0
-            if part and (len(part) == MAX_BATCH or locked > _MOST_LOCKED):
-                yield part
-                part, work = [], 0
-            part.append(job)
+            if not parts or len(parts[-1]) == MAX_BATCH or locked > _MOST_LOCKED:
+                parts.append([])
+                work = 0
+            parts[-1].append(job)
             work += job.work
-        if part:
-            yield part
+        return parts
 
     def _carry_out(self, batch: list[_Job]) -> None:
         """Run and answer these jobs."""
@@ -306,7 +259,6 @@ class Writer:
                 self._lock_sessions(batch)
                 for place, operation in enumerate(batch):  # noqa: B007 - read in a handler
                     answers.append(_attempt(operation, self.engine))
-                self.engine.settle()
             self.store_works = True
         except Rebuilding as rebuilding:  # nothing was changed: commit the others
             others = [*batch[:place], *batch[place + 1 :]]
@@ -356,17 +308,6 @@ class Writer:
         if self._unanswered.pop(id(job), None) is not None:  # else it was abandoned
             self.waiting -= job.work
             job.answer(answer)
-
-
-@contextmanager
-def _switching(seconds: float) -> Iterator[None]:
-    """Let the interpreter pass from thread to thread within `seconds`, where both want it."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(min(seconds, usual))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)
 
 
 def _orders(decisions: Sequence[str]) -> Iterator[int]:

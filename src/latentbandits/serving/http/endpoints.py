@@ -158,7 +158,7 @@ async def decide(call: Call) -> Any:
             _check_merged(engine, caller, request.session)
             request_id = _own_id(caller, request.request_id)
             request = msgspec.structs.replace(request, request_id=request_id)
-        return engine.ask(request)
+        return engine.batch.ask(request)
 
     names = [request.session for request in listed(body)]
     answers = await _written(
@@ -393,7 +393,8 @@ async def activate(call: Call) -> Models:
 
     tuned = None
     if row is not None and await service.writer.run(partial(lacks_policy, row=row)):
-        tuned = await tune_apart(row, _TUNING_SHARE * service.settings.request_timeout)
+        seconds = _TUNING_SHARE * service.settings.request_timeout
+        tuned = await service.in_thread(tune_apart, row, seconds)
 
     def swap(engine: Engine) -> Models:
         model = row if row is not None else engine.store.model(body.model or "")

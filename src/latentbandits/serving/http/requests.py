@@ -35,7 +35,7 @@ from latentbandits.serving.http.messages import (
     problem_answer,
 )
 from latentbandits.serving.http.service import Service
-from latentbandits.serving.settings import Settings, is_loopback
+from latentbandits.serving.settings import is_loopback
 
 STATUSES: tuple[tuple[type[Refused], int], ...] = (
     (Forbidden, 403),
@@ -56,7 +56,7 @@ _READING = ("GET", "HEAD")  # methods that change nothing
 _JSON = b"application/json"
 _NO_MORE: RawHeaders = {}
 _MOST_TOKEN_BYTES = 16 * 2**10  # of a body that is read before its sender is known
-_FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"))  # by a proxy
+_FORWARDED = (b"forwarded", b"via", b"x-forwarded-", b"x-real-ip")  # begin headers of proxies
 
 
 async def send_answer(send: Send, status: int, content: bytes, extra: RawHeaders) -> None:
@@ -75,27 +75,33 @@ class Requests:
     transfer coding but chunked: whoever reads it behind another server must find the same request.
     Its head and body are bounded in bytes, the bodies of all requests together too, and the client
     has a time to send and a time to read. Not `timed`: the server itself ends the connections of
-    clients that are too slow.
+    clients that are too slow. The first request in an event loop starts the service.
     """
 
     def __init__(
         self,
+        service: Service,
         handlers: Mapping[tuple[str, str], ASGIApp],
         otherwise: ASGIApp,
-        settings: Settings,
         *,
         timed: bool = True,
     ) -> None:
-        self._handlers = handlers
-        self._otherwise = otherwise
-        self.settings = settings
+        self.service = service
+        self.settings = service.settings
         self.timed = timed
         self.body_bytes = 0  # bytes of the bodies of all requests under way
+        self._handlers = handlers
+        self._otherwise = otherwise
+        self._loop: asyncio.AbstractEventLoop | None = None  # the one that the service works for
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._otherwise(scope, receive, send)
             return
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
+            await self.service.start()
         request = _Request(self, receive, send)
         try:
             self._check_head(scope)
@@ -400,6 +406,10 @@ def _host(headers: RawHeaders) -> str:
     return host[0] if host[2].isdecimal() and host[0] else "".join(host)
 
 
+def _is_forwarded(name: bytes) -> bool:
+    return name.startswith(_FORWARDED)
+
+
 def _check_admin(service: Service, headers: RawHeaders, peer: tuple[str, int] | None) -> None:
     """Refuse administrators' requests if there are no keys, but for those that `insecure_admin`
     lets in: from this machine, to a name of this machine, and not forwarded by a proxy.
@@ -410,7 +420,7 @@ def _check_admin(service: Service, headers: RawHeaders, peer: tuple[str, int] | 
     local = peer is not None and is_loopback(peer[0]) and is_loopback(_host(headers))
     if not service.settings.insecure_admin:
         told = "or, to try things on this machine, start it with --insecure-admin"
-    elif not local or not headers.keys().isdisjoint(_FORWARDED):
+    elif not local or any(map(_is_forwarded, headers)):
         told = "--insecure-admin lets in only what comes from this machine, and by no proxy"
     else:
         return

@@ -1,0 +1,185 @@
+"""`python -m evidence bench`: policies that learn within a session, on real users."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evidence.bench import contestants
+from evidence.bench.problem import archive
+from evidence.bench.problems import PROBLEMS
+from evidence.bench.protocol import FIRST, Task, run
+from latentbandits.experiments import experiment as frame
+from latentbandits.options import Option, choose
+from latentbandits.report.files import to_json
+from latentbandits.report.report import Claim, Estimate, Report, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["BenchExperiment"]
+
+DATA = "../shared/data"
+"""The folder with the data sets, beside the clone."""
+
+ERRORS = 2.0
+"""Paired standard errors beyond which a difference counts."""
+
+
+class BenchExperiment(frame.Experiment):
+    """Contestants on the problems, with what `fit` recommends among them."""
+
+    name = "bench"
+    help = "policies that learn within a session, on real and generated users; a leaderboard"
+    options = (
+        Option("problems", "only these; by default all whose data are there", several=True),
+        Option("policies", "contestants: auto, popularity, uniform, kNN, HierTS, a policy, "
+               "model/policy or module:name", list(contestants.DEFAULTS), several=True),
+        Option("data", "folder with the data sets", DATA, metavar="DIR", recorded=False),
+        Option("short", "fewer users, quick fits: minutes in place of an hour", False),
+    )  # fmt: skip
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        for name in choose("problem", arguments.problems, PROBLEMS):
+            missing = _missing(name, arguments.data)
+            if missing and arguments.problems:
+                raise ValueError(f"{arguments.data} has no {missing[0]}, which {name} needs")
+        for text in arguments.policies:
+            contestants.check(text)
+
+    def measure(self, work: frame.Work) -> Report:
+        options = work.options
+        names = choose("problem", options.problems, PROBLEMS)
+        there = [name for name in names if not _missing(name, options.data)]
+        tasks = [
+            Task(PROBLEMS[name], tuple(options.policies), Path(options.data), options.seed,
+                 options.short)
+            for name in there
+        ]  # fmt: skip
+        found = work.map("bench", partial(_kept, folder=Path(options.out)), tasks)
+        return report_on(found, there)
+
+    def draw(self, results: Mapping[str, Any]) -> Mapping[str, Figure]:
+        from evidence.bench import figure
+
+        return figure.draw(results)
+
+
+def report_on(found: Sequence[dict[str, Any]], names: Sequence[str]) -> Report:
+    """Return the report on the results of some problems."""
+    summaries = [{key: value for key, value in one.items() if key != "rows"} for one in found]
+    return Report(
+        settings={"problems": list(names), "results": summaries},
+        policies=[row for one in found for row in one["rows"]],
+        claims=[claim for one in found for claim in claims(one)],
+        tables=[*(leaderboard(one) for one in found), states_table(found)],
+        warnings=[why for one in found for why in one["absent"].values()],
+    )
+
+
+def _kept(task: Task, folder: Path) -> dict[str, Any]:
+    """Return the results of a task; those of an interrupted run are read from the folder."""
+    asked = {"policies": list(task.policies), "seed": task.seed, "short": task.short}
+    file = folder / f"{task.problem.name}.json"
+    if file.is_file():
+        kept = json.loads(file.read_text())
+        if kept["asked"] == asked:
+            results: dict[str, Any] = kept["results"]
+            return results
+    results = run(task)
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_text(to_json({"asked": asked, "results": results}) + "\n")
+    return results
+
+
+def _missing(name: str, data: str) -> list[str]:
+    folder = Path(data)
+    return [
+        file
+        for file in PROBLEMS[name].files
+        if not ((folder / file).is_file() or archive(folder, file).is_file())
+    ]
+
+
+def estimate(row: Mapping[str, Any], name: str) -> Estimate:
+    """Return the estimate of this name, of a row of results."""
+    return Estimate(row[name], row[f"{name}_stderr"])
+
+
+def leaderboard(one: Mapping[str, Any]) -> Table:
+    """Return the contestants of a problem by the reward of all rounds, best first."""
+    main = one["rows"][0]["form"]
+    others = {(row["policy"], row["form"]): row for row in one["rows"]}
+    forms = [form for form in dict.fromkeys(row["form"] for row in one["rows"]) if form != main]
+    rows = [row for row in one["rows"] if row["form"] == main]
+    rows.sort(key=lambda row: -row["all_reward"])
+    body = []
+    for rank, row in enumerate(rows, start=1):
+        cells = [str(rank), row["policy"], f"{row['all_reward']:.4g}"]
+        if "all_gain" in row:
+            cells += [f"{estimate(row, 'first_gain'):+}", f"{estimate(row, 'all_gain'):+}"]
+            more = (others[row["policy"], form] for form in forms)
+            cells += [f"{estimate(other, 'all_gain'):+}" for other in more]
+        body.append((*cells, f"{row['microseconds']:.0f}"))
+    gains = [f"rounds 1-{rows[0]['first_rounds']}", f"1-{one['horizon']}"]
+    columns = ["rank", "policy", "reward"]
+    if "all_gain" in rows[0]:
+        columns += [*gains, *(f"{form} offered" for form in forms)]
+    title = f"{one['problem']}: gain a round over popularity, {one['test_users']} users"
+    return Table(title, (*columns, "us"), body)
+
+
+def states_table(found: Sequence[Mapping[str, Any]]) -> Table:
+    """Return what states gained over one state, beside what held-out evidence said before."""
+    body: list[tuple[str, ...]] = []
+    for one in found:
+        states = one["states"]
+        if states is None:
+            continue
+        nats = ""
+        if states["nats_per_user"] is not None:
+            nats = f"{Estimate(states['nats_per_user'], states['nats_stderr'] or 0.0):+}"
+        first, whole = (f"{estimate(states, f'{key}_gain'):+}" for key in ("first", "all"))
+        model = one["model"]
+        chosen = "" if model is None else f"{model['kind']}, {model['states']}"
+        body.append((one["problem"], str(states["states"]), nats, first, whole, chosen))
+    columns = ("problem", "states", "nats a user", f"rounds 1-{FIRST}", "all rounds", "fit")
+    return Table("States over one state, both greedy", columns, body)
+
+
+def claims(one: Mapping[str, Any]) -> list[Claim]:
+    """Return the claims about what `fit` recommends: near the best, and not below popularity."""
+    found = one["against_best"]
+    if found is None:
+        return []
+    name, policy = one["problem"], "auto" if one["model"] is None else (
+        f"auto ({one['model']['recommended_policy']})"
+    )  # fmt: skip
+    made = []
+    for key in ("all",) if one["horizon"] <= FIRST else ("all", "first"):
+        lead = estimate(found, f"{key}_lead")
+        window = "all rounds" if key == "all" else f"rounds 1-{FIRST}"
+        made.append(
+            Claim(
+                f"{name} best, {window}",
+                f"{policy} is within two errors of the best of the other half of the users",
+                f"reward over {found[f'{key}_best']} >= {-ERRORS * lead.stderr:.2g}",
+                f"{lead:+}",
+                lead.mean >= -ERRORS * lead.stderr,
+            )
+        )
+    lead = estimate(found, "first_over_popularity")
+    made.append(
+        Claim(
+            f"{name} early",
+            f"{policy} is not below popularity in rounds 1-{FIRST}",
+            f"reward over popularity >= {-ERRORS * lead.stderr:.2g}",
+            f"{lead:+}",
+            lead.mean >= -ERRORS * lead.stderr,
+        )
+    )
+    return made
