@@ -306,7 +306,8 @@ def replay(
     n_told = [int(left[chunk].min()) // 2 for chunk in chunks]
     for chunk, n in zip(chunks, n_told, strict=True):
         left[chunk] -= n
-    return replace(first, later=play(left // SHARE, n_told))
+    after = play(left // SHARE, n_told)
+    return replace(first, later=after) if after.horizons[-1] else first
 
 
 def _play_chunks(
