@@ -369,7 +369,8 @@ def replay(
         rounds = (left - told) // SHARE
     else:
         rounds = lists.rounds(log, told, SHARE, most_rounds)
-    return replace(first, later=play(rounds, n_told))
+    after = play(rounds, n_told)
+    return replace(first, later=after) if after.horizons[-1] else first
 
 
 def _play_chunks(
