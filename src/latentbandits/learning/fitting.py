@@ -49,6 +49,7 @@ from latentbandits.learning.attributes.regression import RowLearner
 from latentbandits.learning.backends.backend import Engine, Merged, Without, engine_of
 from latentbandits.learning.backends.opening import opened
 from latentbandits.learning.confounding import has_propensities, learn_choices
+from latentbandits.learning.dynamics import NOT_TRIED, DynamicsChoice, choose_dynamics
 from latentbandits.learning.fit_options import (
     FitOptions,
     Form,
@@ -402,6 +403,7 @@ class Choice:
     one_state: Selection
     comparison: StateComparison | None  # with one state; None if the choice has one state only
     kinds: KindChoice | None = None  # with the other kind of model
+    dynamics: DynamicsChoice = NOT_TRIED
 
 
 class Result(NamedTuple):
@@ -423,14 +425,14 @@ def learn(users: Users, options: FitOptions, bar: Progress) -> Result:
     Each optional step is left out if it clearly lowers the evidence of the users for choices.
     """
     check_sizes(options.states, options.rank, users.everyone)
-    choice = _select_kind(users, options, bar)
+    choice = _let_move(_select_kind(users, options, bar), users, options, bar)
     selection, steps = choice.selection, choice.steps
     bar.start("learning from all users", 1)
     selection, written = _learn_all(
         selection, users.everyone, users.few, users.choosing, options.seed
     )
     candidate, disagreement, widening = selection.learned, None, None
-    if options.bootstrap:
+    if options.bootstrap and choice.dynamics.chosen == "none":
         disagreement = bootstrap(
             selection.learner, users.few, candidate, options.bootstrap, seed=options.seed,
             progress=bar,
@@ -497,6 +499,26 @@ def _select_kind(users: Users, options: FitOptions, bar: Progress) -> Choice:
             kinds = choose_kind(choice.selection, linear.selection, users.choosing, options.seed)
             choice = replace(linear if kinds.chosen == "linear" else choice, kinds=kinds)
     return choice
+
+
+def _let_move(choice: Choice, users: Users, options: FitOptions, bar: Progress) -> Choice:
+    """Return the choice, with states that move if rows of held-out users are then predicted better.
+
+    A quick fit does not try it.
+    """
+    if options.quick and options.dynamics == "auto":
+        return choice
+    attributes = (users.attributes, users.rows, users.items, users.shown)
+    dynamics = options.dynamics
+    if any(part is not None for part in attributes):
+        if dynamics == "markov":
+            raise LogError("dynamics markov is not for lists, nor with attributes or features")
+        return replace(choice, dynamics=DynamicsChoice("none", "it has attributes or lists"))
+    selection, chosen = choose_dynamics(
+        dynamics, choice.selection, users.few, users.choosing, options.wanted_states,
+        order=options.order, seed=options.seed, progress=bar,
+    )  # fmt: skip
+    return replace(choice, selection=selection, dynamics=chosen)
 
 
 def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Choice:
@@ -597,6 +619,7 @@ def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any
         "selection": report.of_selection(selection.rows, selection.chosen),
         "steps": [step.row() for step in choice.steps],
         "one_state": None if choice.comparison is None else choice.comparison.report(),
+        "dynamics": choice.dynamics.report(written.model),
         "states": report.of_states(written, result.catalogue),
         "uncertainty": report.of_uncertainty(
             written, result.disagreement, options.bootstrap, options.seed

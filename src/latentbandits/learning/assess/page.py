@@ -8,6 +8,7 @@ from typing import Any
 
 from latentbandits.learning.assess.tables import (
     choice_tables,
+    dynamics_sentence,
     error_tables,
     model_sentence,
     one_state_sentence,
@@ -67,6 +68,7 @@ def render(
         f"<p>{escape(summary)} {escape(judged)}</p>",
         image(figure_png, "figures of the fit"),
         "" if lists_png is None else image(lists_png, "how users look at lists, by position"),
+        f"<p>{escape(dynamics_sentence(report))}</p>",
         "<h2>The states</h2><div class='states'>",
         *(_state(state) for state in report["states"]),
         "</div>",
@@ -119,4 +121,6 @@ def _state(state: Mapping[str, Any]) -> str:
         lists.append(html_table((title, "reward", "lift"), rows))
     title = f"State {state['state'] + 1}: {state['share']:.1%} of users"
     mean = f"Mean reward {state['mean_reward']:.3g}"
+    if state.get("lasts") is not None:
+        mean += f", lasts {state['lasts']:.3g} rounds on average"
     return f"<div class='state'><h3>{title}</h3><p>{mean}</p>{''.join(lists)}</div>"

@@ -14,7 +14,7 @@ A log of lists is replayed list by list (`list_replay.py`).
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol, cast
@@ -305,7 +305,7 @@ def replay(
     most_rounds: int = MOST_ROUNDS,
     passes: int = 1,
     later: bool = False,
-    by_list: bool = False,
+    menus: bool = False,
     lists: ListRounds | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -324,9 +324,9 @@ def replay(
         passes: how often each user is played, with other offers. Rewards are means over passes.
         later: also play later rounds, if users have too few rows for `SHORT` rounds: half of a
             user's rows are told to the policy, and it plays a third of the others.
-        by_list: a round offers the rows of the user's next list (`Log.lists`) in place of a random
-            sample of rows. If each list has a row for every action, actions are offered with
-            replacement.
+        menus: a round offers the rows of the user's next menu (rows with one number of
+            `Log.lists`) in place of a random sample of rows. If each menu has a row for every
+            action, actions are offered with replacement.
         lists: what rounds of a log of lists show; None: a round shows one row.
         seed: of all randomness.
         progress: called after each policy.
@@ -335,10 +335,10 @@ def replay(
     positive_count("most_rounds", most_rounds)
     positive_count("passes", passes)
     bar = Silent() if progress is None else progress
-    candidates = _Lists.of(log) if by_list else None
+    given = _Menus.of(log) if menus else None
     rounds = playable_rounds(log, most_rounds, lists)
-    if candidates is not None:
-        rounds = np.minimum(rounds, candidates.n_lists)
+    if given is not None:
+        rounds = np.minimum(rounds, given.n_menus)
     users = np.flatnonzero(rounds)
     if len(users) == 0:
         few = f"{SHARE} rows or more" if lists is None else "rows for two lists"
@@ -346,9 +346,18 @@ def replay(
     users = users[np.argsort(-rounds[users], kind="stable")]  # chunks of about equally many rounds
     size = max(_CHUNK // passes, 1)
     chunks = [users[start : start + size] for start in range(0, len(users), size)]
-    play = partial(
-        _play_chunks, players, log, chunks, offered, passes, seed, bar, candidates, lists
-    )
+
+    def sessions(
+        player: Player, users: IntArray, rounds: IntArray, n_told: int, rng: np.random.Generator
+    ) -> FloatArray:
+        if lists is not None:
+            shower = cast(ListPlayer, player)
+            return lists.play(shower, log, users, rounds, offered, n_told, rng)
+        offers: _Sampled | _NextMenu
+        offers = _Sampled(log, users, offered, rng) if given is None else _NextMenu(given, users)
+        return _play(player, offers, rounds, log, n_told)
+
+    play = partial(_play_chunks, players, chunks, sessions, passes, seed, bar)
     first = play(rounds, [0] * len(chunks))
     if not later or first.horizons[-1] >= SHORT:
         return first
@@ -361,19 +370,17 @@ def replay(
         rounds = (left - told) // SHARE
     else:
         rounds = lists.rounds(log, told, SHARE, most_rounds)
-    return replace(first, later=play(rounds, n_told))
+    after = play(rounds, n_told)
+    return replace(first, later=after) if after.horizons[-1] else first
 
 
 def _play_chunks(
     players: Mapping[str, Player],
-    log: Log,
     chunks: Sequence[IntArray],
-    offered: int,
+    sessions: Callable[[Player, IntArray, IntArray, int, np.random.Generator], FloatArray],
     passes: int,
     seed: int,
     bar: Progress,
-    candidates: _Lists | None,
-    lists: ListRounds | None,
     rounds: IntArray,
     n_told: Sequence[int],
 ) -> Replay:
@@ -388,19 +395,10 @@ def _play_chunks(
         done = 0
         for i, (chunk, n) in enumerate(zip(chunks, n_told, strict=True)):
             again = np.tile(chunk, passes)
-            drawn = np.random.default_rng([seed, i])
             player.start(again, np.random.default_rng([seed, i, zlib.crc32(name.encode())]))
-            if lists is not None:
-                shower = cast(ListPlayer, player)
-                sessions = lists.play(shower, log, again, rounds[again], offered, n, drawn)
-            else:
-                offers: _Sampled | _NextList
-                if candidates is None:
-                    offers = _Sampled(log, again, offered, drawn)
-                else:
-                    offers = _NextList(candidates, again)
-                sessions = _play(player, offers, rounds[again], log, n)
-            earned = sessions.reshape(passes, len(chunk), -1).mean(axis=0)
+            drawn = np.random.default_rng([seed, i])
+            played = sessions(player, again, rounds[again], n, drawn)
+            earned = played.reshape(passes, len(chunk), -1).mean(axis=0)
             rewards[name][done : done + len(chunk), : earned.shape[1]] = earned
             done += len(chunk)
             bar.advance(1)
@@ -409,7 +407,7 @@ def _play_chunks(
 
 def _play(
     player: Player,
-    offers: _Sampled | _NextList,
+    offers: _Sampled | _NextMenu,
     rounds: IntArray,
     log: Log,
     n_told: int = 0,
@@ -474,18 +472,20 @@ class _Sampled:
         self._left = np.where(under_way, last, self._left)
 
 
-class _Lists(NamedTuple):
-    """The lists of a log: consecutive rows of one user with the same number."""
+class _Menus(NamedTuple):
+    """The menus of a log: consecutive rows of one user with the same number."""
 
-    first: IntArray  # (total,): the first row of each list
+    first: IntArray  # (total,): the first row of each menu
     size: IntArray  # (total,)
-    start: IntArray  # (n_users,): each user's first list
-    n_lists: IntArray  # (n_users,)
+    start: IntArray  # (n_users,): each user's first menu
+    n_menus: IntArray  # (n_users,)
 
     @classmethod
-    def of(cls, log: Log) -> _Lists:
+    def of(cls, log: Log) -> _Menus:
         if log.lists is None:
-            raise ValueError("by_list needs a log whose rows belong to lists; this one has none")
+            raise ValueError(
+                "menus needs a log whose rows have numbers of menus; this one has none"
+            )
         begins = np.ones(log.n_events, np.bool_)
         begins[1:] = (np.diff(log.lists) != 0) | (np.diff(log.users) != 0)
         first = np.flatnonzero(begins)
@@ -493,25 +493,25 @@ class _Lists(NamedTuple):
         return cls(first, np.diff(np.append(first, log.n_events)), bounds[:-1], np.diff(bounds))
 
 
-class _NextList:
-    """The rows of each user's next list, in their order."""
+class _NextMenu:
+    """The rows of each user's next menu, in their order."""
 
-    def __init__(self, lists: _Lists, users: IntArray) -> None:
-        self._lists = lists
-        self._next, self._last = lists.start[users], (lists.start + lists.n_lists - 1)[users]
+    def __init__(self, menus: _Menus, users: IntArray) -> None:
+        self._menus = menus
+        self._next, self._last = menus.start[users], (menus.start + menus.n_menus - 1)[users]
         spans = zip(self._next, self._last + 1, strict=True)
-        self._slots = np.arange(max(int(lists.size[low:high].max()) for low, high in spans))
+        self._slots = np.arange(max(int(menus.size[low:high].max()) for low, high in spans))
         self.mask: BoolArray = np.ones((len(users), len(self._slots)), np.bool_)
 
     def draw(self, under_way: BoolArray) -> IntArray:
-        """Return the rows of the next lists, `(n, slots)`; `mask` says which are there."""
-        size = self._lists.size[self._next][:, None]
+        """Return the rows of the next menus, `(n, slots)`; `mask` says which are there."""
+        size = self._menus.size[self._next][:, None]
         self.mask = self._slots < size
-        events: IntArray = self._lists.first[self._next][:, None]
+        events: IntArray = self._menus.first[self._next][:, None]
         return events + np.minimum(self._slots, size - 1)
 
     def remove(self, slot: IntArray, under_way: BoolArray) -> None:
-        """Go on to the next list."""
+        """Go on to the next menu."""
         self._next = np.minimum(self._next + under_way, self._last)
 
 

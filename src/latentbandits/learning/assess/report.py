@@ -137,6 +137,8 @@ def of_states(learned: Learned, catalogue: Catalogue) -> list[dict[str, Any]]:
     rewards = learned.rewards()
     among = np.flatnonzero(known_well(learned.counts))
     average = learned.model.state_prior @ rewards
+    moves = learned.model.transition
+    stays = None if moves is None else mean_stay(moves)
     described = []
     for s, row in enumerate(rewards):
         by_reward = among[np.argsort(-row[among], kind="stable")]
@@ -147,6 +149,7 @@ def of_states(learned: Learned, catalogue: Catalogue) -> list[dict[str, Any]]:
             {
                 "state": s,
                 "share": float(learned.model.state_prior[s]),
+                "lasts": None if stays is None else float(stays[s]),
                 "mean_reward": float(np.average(row, weights=learned.counts)),
                 "best": _actions(by_reward[:SHOWN], row, lift, catalogue),
                 "worst": _actions(by_reward[::-1][:SHOWN], row, lift, catalogue),
@@ -155,6 +158,15 @@ def of_states(learned: Learned, catalogue: Catalogue) -> list[dict[str, Any]]:
             }
         )
     return described
+
+
+def mean_stay(transition: FloatArray) -> FloatArray:
+    """Return the mean number of rounds that each state lasts, `(n_states,)`.
+
+    >>> mean_stay(np.array([[0.9, 0.1], [0.5, 0.5]])).round(6)
+    array([10.,  2.])
+    """
+    return 1 / np.maximum(1 - np.diag(transition), 1e-12)
 
 
 def of_uncertainty(

@@ -183,6 +183,17 @@ def one_state_sentence(report: Mapping[str, Any]) -> str:
     return str(compared["sentence"]) if compared else ""
 
 
+def dynamics_sentence(report: Mapping[str, Any]) -> str:
+    """Return whether the state moves, and why; empty if a report has nothing about it."""
+    dynamics = report.get("dynamics")
+    if not dynamics:
+        return ""
+    if dynamics["chosen"] == "none":
+        return f"The state of a user stands still: {dynamics['reason']}."
+    lasts = ", ".join(f"{state['lasts']:.3g}" for state in report["states"])
+    return f"The state of a user moves, and lasts {lasts} rounds on average: {dynamics['reason']}."
+
+
 def _worth(worth: Mapping[str, Any]) -> Table:
     rows: list[tuple[str, ...]] = [
         (

@@ -8,8 +8,8 @@ the largest reward in the first rounds is taken: users may leave early, and the 
 about later gains. A policy that loses reward to exploration in its first rounds is left out if
 there is another one.
 
-Popularity is recommended instead where the verdict is "harms", or where the model does not predict
-held-out rewards well enough to be acted on (`report.doubts`).
+Popularity is recommended instead where the model earns less in replay, or does not predict held-out
+rewards well enough to be acted on (`report.doubts`).
 
 The model that is replayed is the written one but for the held-out users: it is learned without
 them, widened alike, written and loaded again. Simulation plays the model of all users, which is the
@@ -233,8 +233,7 @@ class Judgement:
     @property
     def why_popularity(self) -> str:
         """The reason why popularity is recommended; empty if a policy on the model is."""
-        behind = self.lead.estimate.mean < 0 and self.verdict != "no difference"
-        if behind or self.preferred == POPULARITY:
+        if self.lead.estimate.mean < 0 or self.preferred == POPULARITY:
             return "the model's policies earn less than the best average action in replay"
         if self.doubts:
             return self.doubts[0]
