@@ -127,7 +127,7 @@ class StartExperiment(Experiment):
     help = "a service without a log: pooled rewards, then a learned model, against both alone"
     options = (
         Option("visitors", "of the service", 4_000, positive),
-        Option("every", "visitors between two runs of relearn", 10, positive),
+        Option("every", "visitors between two runs of relearn, fewer at first", 10, positive),
     )
 
     def measure(self, work: Work) -> Report:
@@ -169,8 +169,7 @@ def _loop(
     """Return each visitor's reward, the visitors before each new model, and the tries."""
     kinds, users = visitors.kinds, visitors.users
     rng = np.random.default_rng([options.seed, 3])
-    starts = range(0, len(kinds), options.every)
-    work.progress.start("visitors over HTTP", len(starts))
+    work.progress.start("visitors over HTTP", len(kinds))
     regrets: list[FloatArray] = []
     activated: list[int] = []
     tries: list[tuple[str, ...]] = []
@@ -183,11 +182,14 @@ def _loop(
             Client(url, timeout=60.0) as client,
         ):
             settings = Settings(work=folder / "work", models=models, fit_options=FIT)
-            for first in starts:
-                some = kinds[first : first + options.every]
+            seen = 0
+            while seen < len(kinds):
+                # A run after as many visitors as are a tenth of those before: pooling waits for so
+                # many more rewards.
+                some = kinds[seen : seen + min(options.every, max(1, seen // 10))]
                 come = map(int, some)
-                regrets.append(visit(client, f"v{first}", users, come, len(some), rng))
-                seen = first + len(some)
+                regrets.append(visit(client, f"v{seen}", users, come, len(some), rng))
+                seen += len(some)
                 run = Relearner(settings, client, ServiceSource(client)).run()
                 if run.decision == "activate" and run.outcome == "done":
                     activated.append(seen)
@@ -195,7 +197,7 @@ def _loop(
                     tries.append((str(seen), f"{run.decision} ({run.outcome})", run.why))
                 if run.outcome == "failed":
                     raise ValueError(f"relearn after {seen} visitors: {run.why}")
-                work.progress.advance(1)
+                work.progress.advance(len(some))
     return visitors.reward(np.concatenate(regrets)), activated, tries
 
 
@@ -245,7 +247,7 @@ def _shared(visitors: Visitors, pooled: FloatArray, seed: int) -> Table:
     """Compare the two policies that share what users teach, in the first quarter."""
     truth = visitors.truth
     between = truth.shares @ (truth.means - truth.shares @ truth.means) ** 2
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for spread in (NARROW_SPREAD, float(np.sqrt(between.mean()))):
         rewards = play_hierarchical(visitors, spread, seed)
         lead = Estimate.from_values(rewards - pooled[: len(rewards)])

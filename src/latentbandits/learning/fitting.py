@@ -32,11 +32,10 @@ from latentbandits.learning.assess.comparisons import (
     factorise,
     learn_one_state,
 )
+from latentbandits.learning.assess.list_replay import ListRounds
 from latentbandits.learning.assess.replay import Replay
 from latentbandits.learning.assess.report import cautions
 from latentbandits.learning.assess.verdict import (
-    LISTS,
-    TOO_FEW,
     judge_policies,
     saved_and_loaded,
     unjudged,
@@ -207,6 +206,11 @@ class Users(NamedTuple):
     confoundable: bool  # whether the log lacks propensities
     about: dict[str, Any]  # what the report says about the log
     shown: ClickChoice | None = None  # how users look at lists; None: actions are shown alone
+
+    @property
+    def lists(self) -> ListRounds | None:
+        """What a round of replay shows; None: single actions."""
+        return None if self.shown is None else self.shown.rounds
 
 
 @contextmanager
@@ -543,8 +547,9 @@ def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Cho
     comparison = None
     if one_state is not selection:
         comparison = compare_with_one_state(
-            one_state, selection, users.choosing, seed, _passes(options, selection.learned)
-        )
+            one_state, selection, users.choosing, seed, _passes(options, selection.learned),
+            users.lists,
+        )  # fmt: skip
         # Users' attributes and explicit requests are reasons for states that rewards alone are not.
         if wanted is None and users.attributes is None and comparison.takes_one:
             selection = _with_row(selection, one_state)
@@ -653,12 +658,9 @@ def assess(
     spread = excess_spread(written, users.everyone.summary, users.everyone.action_ids)
     if spread:
         doubts = (*doubts, spread)
-    judged = None
-    if users.shown is None:
-        judged = _replayed(users, result, candidate, written, doubts, options, bar)
+    judged = _replayed(users, result, candidate, written, doubts, options, bar)
     if judged is None:
-        why = TOO_FEW if users.shown is None else LISTS
-        judged = unjudged(written, why=why, doubts=doubts, seed=seed, progress=bar)
+        judged = unjudged(written, lists=users.lists, doubts=doubts, seed=seed, progress=bar)
     content: dict[str, Any] = {
         "judgement": judged,
         "held_out": report.of_held_out(scores, users.kept.summary, users.judging, doubts),
@@ -691,7 +693,7 @@ def _replayed(
     judgement = judge_policies(
         candidate, users.kept, users.judging, choosing=None if quick else users.choosing,
         written=written, baselines=baselines, policies=(QUICK_POLICY,) if quick else (),
-        passes=_passes(options, candidate), seed=seed, progress=bar,
+        passes=_passes(options, candidate), lists=users.lists, seed=seed, progress=bar,
     )  # fmt: skip
     if not judgement:
         return None
@@ -732,8 +734,9 @@ def _replay_further(
                 learned, _ = widened(selection.learner, learned, disagreement, others.summary)
             learned = saved_and_loaded(learned, result.catalogue)
             judgement = judge_policies(
-                learned, others, part, policies=(policy,), seed=options.seed, progress=bar
-            )
+                learned, others, part, policies=(policy,), lists=users.lists, seed=options.seed,
+                progress=bar,
+            )  # fmt: skip
             if judgement:
                 replays.append(judgement.replay)
     return tuple(replays)

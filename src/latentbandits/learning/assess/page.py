@@ -13,6 +13,7 @@ from latentbandits.learning.assess.tables import (
     model_sentence,
     one_state_sentence,
     replay_table,
+    shown_in_round,
 )
 from latentbandits.report.notebook import html_table, image, plural, titled
 
@@ -86,17 +87,20 @@ def _verdict(judged: Mapping[str, Any], png: bytes | None) -> str:
     if not judged["replay"]:
         return "".join(parts)
     parts.append(titled(replay_table(judged)))
+    one = shown_in_round(judged)
+    offered = f"{judged['offered']} of the user's own rows that were not shown yet"
+    if one == "list":
+        offered += f", of different actions, for a list of {judged['length']}"
     parts.append(
-        f"<p class='note'>Every round offers {judged['offered']} of the user's own rows that were "
-        "not shown yet. Differences are "
+        f"<p class='note'>Every round offers {offered}. Differences are "
         "paired by user; ± is one standard error. The last column is the regret over "
-        f"{judged['simulated_rounds']} rounds with users drawn from the model: the least among the "
+        f"{judged['simulated_rounds']} {one}s with users drawn from the model: the least among the "
         f"policies that replay does not veto is recommended. {escape(judged['caveat'])}</p>"
     )
     if judged["value_of_state"] is not None:
         parts.append(
-            f"<p>Knowing a user's state would be worth {judged['value_of_state']:.3g} a round over "
-            "the best action on average, by the model.</p>"
+            f"<p>Knowing a user's state would be worth {judged['value_of_state']:.3g} a {one} over "
+            f"the best {'action' if one == 'round' else 'actions'} on average, by the model.</p>"
         )
     return "".join(parts)
 
