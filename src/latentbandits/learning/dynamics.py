@@ -251,7 +251,7 @@ class DynamicsChoice:
             "reason": self.reason,
             "order": self.order,
             "nats_per_user": None if self.nats is None else self.nats.mean,
-            "stderr": None if self.nats is None else self.nats.stderr,
+            "stderr": self.nats.stderr if self.nats and np.isfinite(self.nats.stderr) else None,
             "transition": None if moves is None else moves.tolist(),
         }
 
