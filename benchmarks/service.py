@@ -60,15 +60,16 @@ def running(*command: str | Path) -> Iterator[tuple[int, subprocess.Popen[bytes]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen([sys.executable, *map(str, command), str(port)], env=environment)
     try:
-        asyncio.run(_wait(port))
+        asyncio.run(_wait(port, process))
         yield port, process
     finally:
         process.kill()
         process.wait()
 
 
-async def _wait(port: int) -> None:
-    for _ in range(3000):
+async def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until the server answers, as long as it takes on a machine that is busy."""
+    while process.poll() is None:
         connection = Connection(port)
         try:
             await connection.get("/healthz")
@@ -77,7 +78,7 @@ async def _wait(port: int) -> None:
             await asyncio.sleep(0.01)
         finally:
             connection.close()
-    raise RuntimeError("the server did not start")
+    raise RuntimeError(f"the server ended with code {process.returncode} and did not answer")
 
 
 def service(model: Path, *flags: str, batch: int = 256) -> Any:

@@ -35,7 +35,7 @@ def draw(n_users, rng):
 
 SMALL = Problem(
     "small", "Two kinds.", "click", HORIZON,
-    lambda folder, seed, sizes: drawn(draw, 20, HORIZON)(folder, seed, Sizes(200, 300)),
+    lambda folder, seed, sizes: drawn(draw, 20, HORIZON)(folder, seed, Sizes(300, 900)),
     forms={"all": None}, replacement=True,
 )  # fmt: skip
 
@@ -90,15 +90,15 @@ def test_the_same_seed_gives_the_same_numbers_whoever_else_plays(results):
         assert gain(again, policy) == gain(results, policy)
 
 
-def test_a_round_offers_the_rows_of_the_next_list():
+def test_a_round_offers_the_rows_of_the_next_menu():
     """A player that always picks one action earns that action's rewards, in their order."""
     rewards = np.arange(2 * 4 * 3, dtype=np.float64).reshape(2, 4, 3)
     log = table_log(rewards, ("a", "b", "c"))
     chosen = ScorePlayer(np.array([0.0, 0.0, 1.0]))
-    played = replay({"c": chosen}, log, by_list=True)
+    played = replay({"c": chosen}, log, menus=True)
     assert played.rewards["c"].tolist() == rewards[:, :, 2].tolist()
-    with pytest.raises(ValueError, match="lists"):
-        replay({"c": chosen}, generate_arms(20, 9).log, by_list=True)
+    with pytest.raises(ValueError, match="menus"):
+        replay({"c": chosen}, generate_arms(20, 9).log, menus=True)
 
 
 def test_users_are_split_by_their_ids_alone():

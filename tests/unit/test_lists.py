@@ -31,6 +31,7 @@ from latentbandits import (
 )
 from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.models.arms.position_clicks import PositionClicks
+from latentbandits.models.composed.known import Known
 from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.policies.lists import CountedDraws, unroll
 from latentbandits.policies.registry import Inputs, build, entries
@@ -127,7 +128,7 @@ def test_values_of_lists_against_enumeration():
 
 
 @pytest.mark.parametrize(
-    "make", [mTS, mmTS, lambda m: Exploring(mTS(m), 0.2), lambda m: mLookahead(m, 1, 9)]
+    "make", [mTS, mmTS, lambda m: Exploring(mTS(m), 0.2), lambda m: mLookahead(Known(m), 1, 9)]
 )
 def test_a_moving_state_stands_still_within_a_list(make):
     """Three lists against all paths of states; a known model, so that RATES are exact."""

@@ -201,12 +201,14 @@ def test_later_rounds_count_in_the_lead_and_only_where_sessions_are_short():
     assert late.mean - early.mean > 4 * np.hypot(early.stderr, late.stderr)
     long = generate_arms(n_users=40, n_rounds=30, n_states=3, n_actions=8, seed=7).log
     assert replay(players, long, later=True).later is None
+    few = generate_arms(n_users=40, n_rounds=3, n_states=3, n_actions=8, seed=7).log
+    assert replay(players, few, later=True).later is None  # two rows are left: no round
 
 
 def test_users_of_several_replays_are_joined():
     players = {"x": ScorePlayer(np.arange(6.0)), "y": ScorePlayer(-np.arange(6.0))}
-    whole = ragged_log(n_users=40)
-    halves = [whole.of_users(np.arange(20)), whole.of_users(np.arange(20, 40))]
+    whole = ragged_log(n_users=120)
+    halves = [whole.of_users(np.arange(60)), whole.of_users(np.arange(60, 120))]
     one, other = (replay(players, half, later=True) for half in halves)
     joined = one.joined([other], ["x", "y"])
     assert len(joined.rounds) == len(one.rounds) + len(other.rounds)

@@ -39,7 +39,7 @@ class ParticlePosterior(NamedTuple):
     theta: FloatArray  # (n_sessions, n_states, n_particles, n_parameters)
     log_likelihoods: FloatArray  # (n_sessions, n_states, n_particles), of all rounds so far
     features: FloatArray  # (n_sessions, n_rounds, n_features), of the actions played
-    rewards: FloatArray  # (n_sessions, n_rounds)
+    rewards: FloatArray  # (n_sessions, n_rounds); NaN: this session had no such round
     keys: Keys  # (n_sessions,)
 
 
@@ -243,14 +243,15 @@ class ParticleModel(StationaryModel, ABC):
             states = np.flatnonzero(degenerate[i])
             rng = history.generator(parameters.keys[i])
             weights = np.exp(log_weights[i, states])
+            told = ~np.isnan(parameters.rewards[i])
             kept = systematic(weights, self.n_particles, rng.random(len(states)))
             rows = states[:, None]
             theta[i, states], likelihoods[i, states] = self._move(
                 theta[i, rows, kept],
                 likelihoods[i, rows, kept],
                 states,
-                parameters.features[i],
-                parameters.rewards[i],
+                parameters.features[i, told],
+                parameters.rewards[i, told],
                 rng,
             )
             log_weights[i, states] = -math.log(self.n_particles)

@@ -114,7 +114,7 @@ class Batch:
         clicks = None
         if request.length is not None:
             clicks = click_model_for(self._library, live, request.length, inputs)
-        token = secrets.randbits(63)  # they keep a decision's id and its draws from being guessed
+        token = _new_token()
         waiting = PendingDecision(
             live, request, inputs, order, token, self._clock(), fingerprint, clicks
         )
@@ -361,6 +361,11 @@ class Batch:
         self._sessions.drop(session)
 
 
+def _new_token() -> int:
+    """Return 63 random bits: they keep a decision's id and its draws from being guessed."""
+    return secrets.randbits(63)
+
+
 def _ask(served: ServedModel, request: DecisionRequest) -> PolicyInputs:
     return served.space.ask(request.actions, request.features, request.exclude)
 
@@ -380,6 +385,7 @@ def _ask_or_default(served: ServedModel, request: DecisionRequest) -> PolicyInpu
 def _fingerprint(request: DecisionRequest) -> bytes:
     """Return a hash of a request: that of version 0.1.0 where it has none of the newer fields."""
     fields = msgspec.structs.asdict(request)
+    fields.pop("reward_token", None)  # HTTP's own: it asks for nothing of the decision
     for newer in ("exclude", "user_features", "user", "length"):
         if fields[newer] is None:
             del fields[newer]

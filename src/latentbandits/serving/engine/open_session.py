@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -321,36 +321,18 @@ def replay(
     """Return the belief after these rewarded decisions, from the prior or from `belief` on."""
     if belief is None:
         belief = group.policy.init(1)
-    return replay_until(never, group, served, rows, belief)[0]
-
-
-def never() -> bool:
-    """Return False: a replay that does not stop before its end."""
-    return False
-
-
-def replay_until(
-    stop: Callable[[], bool],
-    group: GroupPolicy,
-    served: ServedModel,
-    rows: Iterable[RewardedDecision],
-    belief: Any,
-) -> tuple[Any, int]:
-    """Return the belief after the first of these rewarded decisions, and how many they are.
-
-    The replay stops where `stop` returns true, after one decision at least.
-    """
-    n = 0
     for row in rows:
         assert row.reward is not None
         # A model of another kind may reject rewards that its predecessor accepted.
         with suppress(ValueError):
             reward = row.reward
             belief = learn(group, served, belief, row.decision, reward.value, reward.observed)
-        n += 1
-        if stop():
-            break
-    return belief, n
+    return belief
+
+
+def never() -> bool:
+    """Return False: a replay that does not stop before its end."""
+    return False
 
 
 class Told(NamedTuple):

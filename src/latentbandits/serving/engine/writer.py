@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from latentbandits.serving.engine.engine import Engine
@@ -39,42 +39,27 @@ _PAUSE_SECONDS = 0.0001  # after each part, so that the event loop gets the inte
 _ENDS = "the service ends: nothing was done"
 
 
-@dataclass(slots=True)
-class Declared:
-    """An operation that declares the sessions it uses.
-
-    Where processes share a store, all sessions of a batch are locked before any is used.
-    """
-
-    run: Operation[Any]
-    sessions: Sequence[str] = ()  # names
-    decisions: Sequence[str] = ()  # ids of decisions of other sessions
-
-    def __call__(self, engine: Engine) -> Any:
-        return self.run(engine)
-
-
+@dataclass(slots=True, eq=False)
 class _Job:
     """An operation that waits for the writer, or is being carried out by it."""
 
-    __slots__ = ("_future", "operation", "parked", "since", "taken", "work")
-
-    def __init__(self, operation: Operation[Any], future: asyncio.Future[Any], work: int) -> None:
-        self.operation = operation
-        self._future = future
-        self.work = work
-        self.since = time.monotonic()
-        self.taken = False
-        self.parked = False  # it waits for the replay of a long session
+    operation: Operation[Any]
+    future: asyncio.Future[Any]
+    work: int
+    sessions: Sequence[str]
+    decisions: Sequence[str]
+    since: float = field(default_factory=time.monotonic)
+    taken: bool = False
+    parked: bool = False  # it waits for the replay of a long session
 
     def answer(self, answer: Any) -> None:
         """Give the result, or the exception, to the request, unless that was cancelled."""
-        if self._future.done():
+        if self.future.done():
             return
         if isinstance(answer, BaseException):
-            self._future.set_exception(answer)
+            self.future.set_exception(answer)
         else:
-            self._future.set_result(answer)
+            self.future.set_result(answer)
 
 
 class Writer:
@@ -110,11 +95,20 @@ class Writer:
             self._thread.start()
 
     def run(
-        self, operation: Operation[Answer], *, work: int = 1, urgent: bool = False
+        self,
+        operation: Operation[Answer],
+        *,
+        work: int = 1,
+        urgent: bool = False,
+        sessions: Sequence[str] = (),
+        decisions: Sequence[str] = (),
     ) -> asyncio.Future[Answer]:
         """Return the answer of `operation`, which is there once it is committed.
 
         Raises Busy where `work` more would be too much to wait, unless it is `urgent` or alone.
+        An operation declares the names of the sessions that it uses, and ids of decisions of
+        others: where processes share a store, all sessions of a batch are locked before any is
+        used.
         """
         assert self._loop is not None
         if self._closed:
@@ -127,7 +121,7 @@ class Writer:
         if self.waiting > self.most_waiting:
             self.most_waiting = self.waiting
         future: asyncio.Future[Answer] = self._loop.create_future()
-        job = _Job(operation, future, work)
+        job = _Job(operation, future, work, sessions, decisions)
         self._unanswered[id(job)] = job
         self._jobs.put(job)
         return future
@@ -226,7 +220,7 @@ class Writer:
             batch = [job for job in batch if not job.taken]
             for job in batch:
                 job.taken, job.parked = True, False
-        answers = self._commit([job.operation for job in batch]) if batch else []
+        answers = self._commit(batch) if batch else []
         answered = []
         for job, answer in zip(batch, answers, strict=True):
             if not isinstance(answer, Rebuilding):
@@ -250,15 +244,15 @@ class Writer:
         except StoreUnavailable:
             return True  # the retried requests get the error
 
-    def _commit(self, batch: list[Operation[Any]], *, again: bool = False) -> list[Any]:
+    def _commit(self, batch: list[_Job], *, again: bool = False) -> list[Any]:
         """Return an answer or an exception for each, after one commit for all of them."""
         place = 0
         try:
             with self.engine.transaction():
                 answers = []
                 self._lock_sessions(batch)
-                for place, operation in enumerate(batch):  # noqa: B007 - read in a handler
-                    answers.append(_attempt(operation, self.engine))
+                for place, job in enumerate(batch):  # noqa: B007 - read in a handler
+                    answers.append(_attempt(job.operation, self.engine))
             self.store_works = True
         except Rebuilding as rebuilding:  # nothing was changed: commit the others
             others = [*batch[:place], *batch[place + 1 :]]
@@ -270,7 +264,7 @@ class Writer:
                 return self._commit(batch, again=True)
             if len(batch) == 1:
                 return [error]
-            return [answer for operation in batch for answer in self._alone(operation)]
+            return list(map(self._alone, batch))
         except StoreUnavailable as error:
             if self.store_works:
                 _log.warning("%s", error)
@@ -280,25 +274,24 @@ class Writer:
             _log.exception("a batch of %d failed", len(batch))
             if len(batch) == 1:
                 return [error]
-            return [answer for operation in batch for answer in self._alone(operation)]
+            return list(map(self._alone, batch))
         return answers
 
-    def _lock_sessions(self, batch: list[Operation[Any]]) -> None:
+    def _lock_sessions(self, batch: list[_Job]) -> None:
         """Lock the sessions that the batch declares, if there are several."""
         if not self.engine.store.shared:
             return
-        declared = [one for one in batch if isinstance(one, Declared)]
-        names = [name for one in declared for name in one.sessions]
-        orders = [order for one in declared for order in _orders(one.decisions)]
+        names = [name for job in batch for name in job.sessions]
+        orders = [order for job in batch for order in _orders(job.decisions)]
         if len(names) + len(orders) > 1:
             self.engine.store.lock_sessions(names, orders)
 
-    def _alone(self, operation: Operation[Any]) -> list[Any]:
+    def _alone(self, job: _Job) -> Any:
         for _ in range(_ATTEMPTS):
-            answers = self._commit([operation])
-            if not isinstance(answers[0], Contention):
+            (answer,) = self._commit([job])
+            if not isinstance(answer, Contention):
                 break
-        return answers
+        return answer
 
     def _answer(self, answered: list[tuple[_Job, Any]]) -> None:
         for job, answer in answered:

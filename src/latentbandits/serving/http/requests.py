@@ -229,6 +229,7 @@ class Handler:
         start = time.perf_counter()
         service, endpoint = self._service, self._endpoint
         caller: Caller | None = None
+        content: bytes | None = None
         body: Any = None
         captured: dict[str, str] = {}
         answer: Any
@@ -236,16 +237,20 @@ class Handler:
         try:
             if endpoint.by_token and _may_have_token(headers):
                 _check_host(service, headers)
-                body = await self._body(headers, receive, keyless=True)
-                caller = self._by_token(body)
+                content = await self._content(headers, receive)
+                if b'"token"' in content:
+                    body = self._checked(headers, content)
+                    caller = self._by_token(body)
             if self._needs_admin:
                 _check_admin(service, headers, scope.get("client"))
             if caller is None:
                 caller = admitted(service, headers, endpoint.scope, shared=endpoint.shared)
             if endpoint.parameters:
                 captured = _parameters(endpoint, scope)
-            if body is None:
-                body = await self._body(headers, receive)
+            if body is None and self._decoder is not None:
+                if content is None:
+                    content = await self._content(headers, receive)
+                body = self._checked(headers, content)
             if service.keys is not None:
                 caller.spend(work_of(body))
             answer = await endpoint.handle(Call(service, body, captured, caller))
@@ -260,25 +265,21 @@ class Handler:
             service.audit.note(caller.name, endpoint.handle.__name__, details, status)
         await send_answer(send, status, content, extra)
 
-    async def _body(self, headers: RawHeaders, receive: Receive, *, keyless: bool = False) -> Any:
-        """Return the checked body; None for an endpoint without one.
-
-        A body without key and token is not checked: where keys are needed, strangers are told so.
-        """
-        if self._decoder is None:
-            return None
-        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        plain = self._endpoint.by_token and kind == b"text/plain"
-        if kind != _JSON and not plain:
+    async def _content(self, headers: RawHeaders, receive: Receive) -> bytes:
+        """Return the body as it came, if it is of a media type that can be read."""
+        kind = _media_type(headers)
+        if kind != _JSON and not (self._endpoint.by_token and kind == b"text/plain"):
             told = headers.get(b"content-type", b"").decode("latin-1")[:80]
             raise NotAdmitted(
                 415, "media_type", f"the body must be application/json, and say so; got {told!r}"
             )
-        content = await _read(receive)
-        if keyless and b'"token"' not in content:
-            admitted(self._service, headers, self._endpoint.scope, shared=self._endpoint.shared)
+        return await _read(receive)
+
+    def _checked(self, headers: RawHeaders, content: bytes) -> Any:
+        """Return the checked body."""
+        assert self._decoder is not None
         body = _decoded(self._decoder, content)
-        if plain and any(request.token is None for request in listed(body)):
+        if _media_type(headers) != _JSON and any(one.token is None for one in listed(body)):
             raise NotAdmitted(
                 415, "media_type", "without a reward token the body must be application/json"
             )
@@ -301,6 +302,10 @@ class Handler:
             return refusal_answer(answer)
         status = 200 if isinstance(answer, list) else self._endpoint.status
         return status, encode_json(answer), _NO_MORE
+
+
+def _media_type(headers: RawHeaders) -> bytes:
+    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
 
 
 def _may_have_token(headers: RawHeaders) -> bool:

@@ -47,6 +47,7 @@ export class SessionCard {
       this.#clear("Nothing is chosen.");
       return;
     }
+    find("session").classList.remove("vacant"); // at once: what moves is then the answer to a click
     try {
       await this.#fetch(name);
     } catch {
@@ -69,7 +70,6 @@ export class SessionCard {
 
   #show(view) {
     this.#shown = { session: view.session, round: view.round, rewards: view.rewards };
-    find("session").classList.remove("vacant");
     find("session-title").textContent = view.session;
     find("session-about").textContent =
       `${policyName(view.policy)}, ${view.group === "holdout" ? "held out" : "policy group"} · ${count(view.round)} rounds · mean reward ${amount(view.mean_reward)}`;
