@@ -143,7 +143,8 @@ def test_its_steps_give_a_service_that_relearns(image):
         assert answer(f"{url}/v1/models", served) == 401
         run(json.loads(health.replace(":8000", f":{port}")), **inside)
         with Client(url, key) as client:
-            client.reward(client.decide("ann").decision_id, 1)
+            for name in ("ann", "bob"):
+                client.reward(client.decide(name).decision_id, 1)
         loop = ("relearn", "--service", url, "--key", key, "--models", models)
         assert "pool (done)" in run([program, *loop, "--work", models / "relearn"], **inside)
     finally:
