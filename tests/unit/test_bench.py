@@ -25,7 +25,7 @@ from latentbandits.learning.generate import generate_arms, generate_ratings
 RESULTS = bench_pages.DOCS / "figures" / "results"
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 HORIZON = 12
-LIKED, OTHER, MIDDLE = [0.6, 0.5, 0.5, 0.5], [0.05] * 4, [0.4]
+LIKED, OTHER, MIDDLE = [0.6, 0.5, 0.5, 0.5], [0.05] * 4, [0.25]
 RATES = np.array([LIKED + OTHER + MIDDLE, OTHER + LIKED + MIDDLE])
 
 
@@ -35,7 +35,7 @@ def draw(n_users, rng):
 
 SMALL = Problem(
     "small", "Two kinds.", "click", HORIZON,
-    lambda folder, seed, sizes: drawn(draw, 20, HORIZON)(folder, seed, Sizes(300, 900)),
+    lambda folder, seed, sizes: drawn(draw, 20, HORIZON)(folder, seed, Sizes(200, 300)),
     forms={"all": None}, replacement=True,
 )  # fmt: skip
 
