@@ -130,7 +130,8 @@ class DynamicsExperiment(Experiment):
         moved = work.map("dynamics, states that move", learn_moves, moving)
         stood = work.map("dynamics, states that stand still", learn_still, still)
         left_alone = sum(one.chosen == "none" for one in stood)
-        rows, claims = [], []
+        rows: list[tuple[str, ...]] = []
+        claims: list[Claim] = []
         for name, noise in NOISE.items():
             found = [one for job, one in zip(moving, moved, strict=True) if job.noise == noise]
             average = max(one.average_error for one in found)

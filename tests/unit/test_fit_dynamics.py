@@ -200,3 +200,28 @@ def test_a_markov_model_of_known_means_learns_its_state_alone():
         known.condition(known.parameters(1), None, action, reward)[0],
         certain.condition(certain.parameters(1), None, action, reward)[0],
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", [0.3, 0.6])
+def test_moves_are_recovered_from_5000_users(noise):
+    means = np.random.default_rng(11).random((4, 8))
+    log = moving_log(5_000, 60, stay=30, noise=noise, seed=3, means=means)
+    result = fit(log, kind="arms", bootstrap=0, assess=False)
+    assert result.report["dynamics"]["chosen"] == "markov"
+    assert result.model.n_states == 4
+    lasts = np.array([state["lasts"] for state in result.report["states"]])
+    assert abs(lasts.mean() / 30 - 1) < 0.1
+    off = result.model.transition[~np.eye(4, dtype=bool)]
+    assert np.abs(off - 1 / 90).max() < 0.004
+
+
+@pytest.mark.slow
+def test_states_that_stand_still_are_left_alone_on_19_of_20_logs():
+    kept = 0
+    for seed in range(20):
+        means = np.random.default_rng(seed).random((4, 8))
+        log = moving_log(500, 40, stay=1e12, noise=(0.3, 0.6)[seed % 2], seed=seed, means=means)
+        report = fit(log, kind="arms", bootstrap=0, assess=False, seed=seed).report
+        kept += report["dynamics"]["chosen"] == "markov"
+    assert kept <= 1

@@ -59,7 +59,7 @@ from latentbandits.models.checks import FloatArray
 from latentbandits.models.composed.markov import switching_matrix
 from latentbandits.report.report import Estimate, Progress
 
-MOVING = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.003, 0.001)
+MOVING = (0.3, 0.1, 0.03, 0.01, 0.003)
 """Probabilities of a move in a round that the first, small test tries."""
 
 SEGMENT = 10
@@ -251,7 +251,7 @@ class DynamicsChoice:
             "reason": self.reason,
             "order": self.order,
             "nats_per_user": None if self.nats is None else self.nats.mean,
-            "stderr": None if self.nats is None else self.nats.stderr,
+            "stderr": self.nats.stderr if self.nats and np.isfinite(self.nats.stderr) else None,
             "transition": None if moves is None else moves.tolist(),
         }
 

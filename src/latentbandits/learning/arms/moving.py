@@ -218,11 +218,12 @@ class ScorePass:
         cell = rows.users * rows.n_actions + rows.actions
         counts, sums = rows.statistics @ parameters.counting, rows.statistics @ parameters.paying
         size = n_users * rows.n_actions
-        scores = np.stack(
+        scores = np.asarray(
             [
                 np.bincount(cell, weight * (sums - counts * mean[rows.actions]), size)
                 for weight, mean in zip(expected.states.T, parameters.means, strict=True)
             ],
+            np.float64,
         )
         by_user = scores.reshape(-1, n_users, rows.n_actions).swapaxes(0, 1).reshape(n_users, -1)
         if self.chosen is not None:
