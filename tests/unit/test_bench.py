@@ -85,9 +85,19 @@ def test_states_pay_where_users_come_in_kinds(results):
 
 
 def test_the_same_seed_gives_the_same_numbers_whoever_else_plays(results):
-    again = run(Task(SMALL, ("uniform", "popularity", "auto"), Path(), short=True))
-    for policy in ("auto", "uniform"):
+    again = run(Task(SMALL, ("uniform", "popularity", "kNN"), Path(), short=True))
+    for policy in ("kNN", "uniform"):
         assert gain(again, policy) == gain(results, policy)
+
+
+def test_the_class_of_the_how_to_plays_as_it_is_written_there(tmp_path, monkeypatch):
+    page = bench_pages.DOCS / "how-to" / "run-the-benchmark.md"
+    code = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    (tmp_path / "mypkg.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = run(Task(SMALL, ("uniform", "popularity", "mypkg:Mine"), Path(), short=True))
+    assert not found["absent"]
+    assert gain(found, "mypkg:Mine")[0] > gain(found, "uniform")[0]
 
 
 def test_a_round_offers_the_rows_of_the_next_list():
@@ -173,8 +183,8 @@ def test_the_shared_mean_is_that_of_a_population_that_saw_all_rewards(ratings):
 
 def test_a_contestant_that_cannot_play_is_named_with_the_reason():
     problem = Problem("small", "", "", HORIZON, SMALL.load, forms={"all": None}, replacement=True)
-    found = run(Task(problem, ("popularity", "EXP4(rate=-1.0)"), Path(), short=True))
-    assert list(found["absent"]) == ["EXP4(rate=-1.0)"]
+    found = run(Task(problem, ("popularity", "factors/UCB1"), Path(), short=True))
+    assert list(found["absent"]) == ["factors/UCB1"]
 
 
 @pytest.mark.parametrize(
