@@ -31,8 +31,9 @@ def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
             colour = drawing.BLUE if clear else drawing.GREY
             axes.errorbar(nats.mean, share.mean, yerr=2 * share.stderr, xerr=2 * nats.stderr,
                           fmt="o", color=colour, ms=4, lw=1.2)  # fmt: skip
-            axes.annotate(name, (nats.mean, share.mean), xytext=(4, 4 if place % 2 else -12), fontsize=drawing.SMALL,
-                          textcoords="offset points", color=colour)  # fmt: skip
+            beside = (4, 4 if place % 2 else -12)
+            axes.annotate(name, (nats.mean, share.mean), xytext=beside, color=colour,
+                          textcoords="offset points", fontsize=drawing.SMALL)  # fmt: skip
         axes.set_xscale("symlog", linthresh=0.1)
         drawing.plain(axes, y="gain / (best - worst contestant)", title=label)
     panels[-1].set_xlabel(
