@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 
-def measure_command(words: list[str]) -> tuple[float, float]:
-    """Run `latentbandits WORDS`; return the processor seconds and the peak GiB of its process."""
+def measure_command(words: list[str], source: Path | None = None) -> tuple[float, float]:
+    """Run `latentbandits WORDS`; return the processor seconds and the peak GiB of its process.
+
+    `source` is a folder with another version of the package.
+    """
     command = [sys.executable, "-m", "latentbandits", *words]
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    if source is not None:
+        environment["PYTHONPATH"] = str(source)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

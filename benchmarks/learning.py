@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from evidence.reward_logs import generate_family
 
 from benchmarks._commands import measure_command
 from benchmarks.report import Report, Table, Target
 from latentbandits.learning.backends.backend import MemoryEngine
-from latentbandits.learning.generate import generate_family, generate_ratings
+from latentbandits.learning.generate import generate_ratings
 from latentbandits.learning.linear.folded import CompletionSettings, complete_fold
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.mixture import fit_mixture

@@ -19,8 +19,9 @@ from benchmarks.timing import Comparison, Contestant, race, report
 from latentbandits import LinearGaussian, LinUCB, mmTS
 from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision
-from latentbandits.policies.shared import GroupedLinUCB, HierTS, Phased
+from latentbandits.policies.shared import HierTS, Phased
 from latentbandits_related import CLUB, SCLUB, DynUCB, ParticleMF
+from latentbandits_related.per_user import GroupedLinUCB
 
 D, K, NOISE, CLUSTERS = 10, 20, 0.3, 10
 FEW, MANY = 200, 20_000

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from tests.processes.http import Connection
 from tests.processes.service import free_port
@@ -59,15 +60,16 @@ def running(*command: str | Path) -> Iterator[tuple[int, subprocess.Popen[bytes]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen([sys.executable, *map(str, command), str(port)], env=environment)
     try:
-        asyncio.run(_wait(port))
+        asyncio.run(_wait(port, process))
         yield port, process
     finally:
         process.kill()
         process.wait()
 
 
-async def _wait(port: int) -> None:
-    for _ in range(3000):
+async def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until the server answers, as long as it takes on a machine that is busy."""
+    while process.poll() is None:
         connection = Connection(port)
         try:
             await connection.get("/healthz")
@@ -76,7 +78,7 @@ async def _wait(port: int) -> None:
             await asyncio.sleep(0.01)
         finally:
             connection.close()
-    raise RuntimeError("the server did not start")
+    raise RuntimeError(f"the server ended with code {process.returncode} and did not answer")
 
 
 def service(model: Path, *flags: str, batch: int = 256) -> Any:
@@ -260,22 +262,21 @@ def fill(path: Path, sessions: int, model: LinearGaussian) -> None:
         store.begin()
         for i in range(start, min(start + 50_000, sessions)):
             key, decision, reward = orders.next(), orders.next(), orders.next()
-            store.add_session(
-                SessionRow(
-                    key=key,
-                    name=f"user-{i:08d}",
-                    group="main",
-                    model=row.id,
-                    activation=activation,
-                    started=now,
-                    seen=now,
-                    rounds=1,
-                    rewards=1,
-                    reward_sum=1.0,
-                    last_order=reward,
-                    probabilities=b"\0" * 8 * STATES,
-                )
+            session = SessionRow(
+                key=key,
+                name=f"user-{i:08d}",
+                group="main",
+                model=row.id,
+                activation=activation,
+                started=now,
+                seen=now,
+                rounds=1,
+                rewards=1,
+                reward_sum=1.0,
+                last_order=reward,
+                probabilities=b"\0" * 8 * STATES,
             )
+            store.add_session(session)
             decided = DecisionRow(
                 order=decision,
                 token=i,
@@ -313,8 +314,9 @@ def fill(path: Path, sessions: int, model: LinearGaussian) -> None:
             store.add_rewards([rewarded])
             totals.count("started")
             totals.move_share(row.id, [], [0.0] * STATES)
-            totals.decided("main", "mmTS", row.id, 1, [0.0] * STATES)
-            totals.rewarded("main", "mmTS", row.id, 1, 1.0, before=(0.0, 0))
+            totals.decided(decided, [0.0] * STATES)
+            before = msgspec.structs.replace(session, rewards=0, reward_sum=0.0)
+            totals.rewarded(before, decided, 1.0)
         store.commit()
     store.begin()  # as the engine keeps them: to count them takes a minute
     store.put_note(f"{STATISTICS}{store.node}", encode_totals(totals))

@@ -8,6 +8,7 @@ from evidence.auto import AutoExperiment
 from evidence.bench import BenchExperiment
 from evidence.clicks import ClicksExperiment
 from evidence.drift import DriftExperiment
+from evidence.dynamics import DynamicsExperiment
 from evidence.evaluation import EvaluationExperiment
 from evidence.families import FamiliesExperiment
 from evidence.gate import GateExperiment
@@ -28,6 +29,7 @@ __all__ = ["EXPERIMENTS"]
 EXPERIMENTS: tuple[Experiment, ...] = (
     SpectralExperiment(),
     DriftExperiment(),
+    DynamicsExperiment(),
     MisspecificationExperiment(),
     FamiliesExperiment(),
     ClicksExperiment(),

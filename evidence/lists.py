@@ -11,7 +11,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from latentbandits.models.numerics.arrays import sample
 from latentbandits.models.protocol import Model
 from latentbandits.options import Option, positive
 from latentbandits.policies import UCB1, Popularity, mIDS, mmGreedy, mmTS, mTS
-from latentbandits.policies.checked import Asked
+from latentbandits.policies.checked import Asked, LargestScore, Outcome
 from latentbandits.policies.latent.base import JointPolicy, LargestPosteriorScore
 from latentbandits.report.report import Claim, Estimate, Report, Table
 
@@ -50,6 +50,7 @@ REFERENCE: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "TS, a draw per position": (0.680, 0.709, 0.768, 0.806),
         "TS, best L of one draw": (0.635, 0.665, 0.736, 0.786),
         "popularity": (0.742, 0.745, 0.744, 0.743),
+        "TS-Cascade, no model": (0.484, 0.491, 0.519, 0.544),
         "UCB1, no model": (0.489, 0.490, 0.502, 0.512),
     },
     "mm": {
@@ -60,6 +61,7 @@ REFERENCE: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "TS, a draw per position": (0.650, 0.679, 0.743, 0.784),
         "TS, best L of one draw": (0.612, 0.646, 0.710, 0.759),
         "popularity": (0.727, 0.730, 0.729, 0.729),
+        "TS-Cascade, no model": (0.495, 0.509, 0.538, 0.572),
         "UCB1, no model": (0.500, 0.499, 0.517, 0.529),
     },
 }
@@ -79,6 +81,12 @@ class NotUnrolled(Cascade):
     unrolled: ClassVar[bool] = False
 
 
+def one_generator(belief: FloatArray, asked: Asked) -> np.random.Generator:
+    """Return a generator that is the same at every position of a list that is not unrolled."""
+    generator = repr(asked.rng.bit_generator.state).encode()
+    return np.random.default_rng([zlib.crc32(belief.tobytes()), zlib.crc32(generator)])
+
+
 @dataclass(frozen=True, eq=False)
 class OneDraw(LargestPosteriorScore[JointBelief], JointPolicy):
     """Thompson sampling that shows the best L actions of one draw.
@@ -91,13 +99,53 @@ class OneDraw(LargestPosteriorScore[JointBelief], JointPolicy):
     model: Model
 
     def _scores(self, belief: JointBelief, asked: Asked) -> FloatArray:
-        generator = repr(asked.rng.bit_generator.state).encode()
-        rng = np.random.default_rng(
-            [zlib.crc32(belief.log_weights.tobytes()), zlib.crc32(generator)]
-        )
+        rng = one_generator(belief.log_weights, asked)
         state = sample(belief.log_weights, rng)
         drawn = self.model.sample_rewards(belief.parameters, asked.context, state[:, None], rng)
         return drawn[:, 0]
+
+
+class Clicks(NamedTuple):
+    """Views and clicks of every action, and the number of lists."""
+
+    views: FloatArray  # (n_sessions, n_actions)
+    clicks: FloatArray
+    lists: FloatArray  # (n_sessions,)
+
+
+@dataclass(frozen=True, eq=False)
+class TSCascade(LargestScore[Clicks]):
+    """TS-Cascade (Cheung, Tan & Zhong 2019): the best L of m + z s, with one normal z for a list.
+
+    m is an action's click rate, n its views, t the number of the list, and s the larger one of
+    sqrt(m (1 - m) log(t + 1) / (n + 1)) and log(t + 1) / (n + 1).
+    """
+
+    row_wise: ClassVar[bool] = False
+    n_actions: int
+
+    def init(self, n_sessions: int = 1) -> Clicks:
+        shape = (n_sessions, self.n_actions)
+        return Clicks(np.zeros(shape), np.zeros(shape), np.zeros(n_sessions))
+
+    def checked_context(self, context: Any, n_sessions: int) -> tuple[None, int]:
+        return None, self.n_actions
+
+    def _scores(self, belief: Clicks, asked: Asked) -> FloatArray:
+        rng = one_generator(belief.views, asked)
+        draw = rng.standard_normal((len(belief.lists), 1))
+        mean = belief.clicks / np.maximum(belief.views, 1)
+        bonus = np.log(belief.lists + 2)[:, None] / (belief.views + 1)
+        scores: FloatArray = mean + draw * np.maximum(np.sqrt(mean * (1 - mean) * bonus), bonus)
+        return scores + 1e-9 * rng.random(scores.shape)  # ties at random, without another draw
+
+    def _learn(self, belief: Clicks, outcome: Outcome) -> Clicks:
+        played = np.arange(self.n_actions) == outcome.action[:, None]
+        return Clicks(
+            belief.views + played,
+            belief.clicks + played * outcome.reward[:, None],
+            belief.lists + outcome.moves,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +197,7 @@ def _not_unrolled(thompson: Any) -> frame.Policies:
         "mmGreedy, best L": mmGreedy,
         "TS, a draw per position": thompson,
         "TS, best L of one draw": OneDraw,
+        "TS-Cascade, no model": TSCascade(N_ACTIONS),
         "UCB1, no model": UCB1(N_ACTIONS, math.sqrt(0.75)),
     }
 

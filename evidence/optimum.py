@@ -242,7 +242,7 @@ def _named(measured: Sequence[Measured], chosen: Sequence[str]) -> Table:
     return Table("Ratio by problem", ("problem", *columns), list(body))
 
 
-_SHOWN = ("mTS", "mmTS", "mIDS", "mmIDS", "mUCB", "mmGreedy", "mmKG", "mLookahead",
+_SHOWN = ("mTS", "mmTS", "mIDS", "mmIDS", "mUCB", "mmGreedy", "mLookahead",
           "mmBayesUCB", "mmBayesUCB(quantile=0.95)", AUTO)  # fmt: skip
 
 

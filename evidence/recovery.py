@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evidence.reward_logs import generate_family
 from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.fitting import split_users
-from latentbandits.learning.generate import generate_family
 from latentbandits.learning.uncertainty import align
 from latentbandits.models.checks import FloatArray
 from latentbandits.options import Option, choose, positive

@@ -14,17 +14,19 @@ import numpy as np
 
 from evidence.loop_users import ClickingUsers
 from evidence.loop_visits import play, served, visit
+from evidence.reward_logs import generate_family
 from latentbandits.client import Client
 from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning.fitting import fit
-from latentbandits.learning.generate import KnownArms, generate_family
+from latentbandits.learning.generate import KnownArms
 from latentbandits.loop.kept_log import ServiceSource
 from latentbandits.loop.relearn import Relearner, Settings
 from latentbandits.models.arms.start import save_start
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.visit import Visit
 from latentbandits.options import Option, positive
-from latentbandits.policies import TS
+from latentbandits.policies import TS, HierTS
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
@@ -39,6 +41,7 @@ SEPARATION = 10.0  # nats between the two closest kinds over a visitor's rounds
 FIT: dict[str, Any] = {"kind": "arms", "rewards": "bernoulli"}
 PERIODS = 16
 QUARTERS = 4
+NARROW_SPREAD, CLICK_NOISE = 0.05, 0.4  # for HierTS; deviation of a click
 LOOP, POOLED, ALONE, LOGGED = (
     "the loop", "pooled Thompson sampling", "each visitor alone", "learned from a log"
 )  # fmt: skip
@@ -99,6 +102,24 @@ def play_pooled(visitors: Visitors, seed: int) -> FloatArray:
     return rewards
 
 
+def play_hierarchical(visitors: Visitors, spread: float, seed: int) -> FloatArray:
+    """Play HierTS, whose users deviate from their mean by `spread`, for the first quarter."""
+    kinds = visitors.kinds[: len(visitors.kinds) // QUARTERS]
+    rng = np.random.default_rng([seed, 5])
+    policy = HierTS(len(kinds), ACTIONS, CLICK_NOISE, spread, hyper_spread=1 / np.sqrt(12))
+    belief, features = policy.init(), np.eye(ACTIONS)[None]
+    rewards = np.zeros(len(kinds))
+    for i, kind in enumerate(kinds):
+        means, visit_of = visitors.truth.means[kind], Visit(np.array([i]), features)
+        for _ in range(ROUNDS):
+            decision = policy.decide(belief, visit_of, rng, propensity=False)
+            expected = means[int(decision.action[0])]
+            clicked = float(rng.random() < expected)
+            belief = policy.update(belief, visit_of, decision, [clicked - 0.5])
+            rewards[i] += expected / ROUNDS
+    return rewards
+
+
 class StartExperiment(Experiment):
     """A real service that has no log, with visitors of some kinds."""
 
@@ -106,7 +127,7 @@ class StartExperiment(Experiment):
     help = "a service without a log: pooled rewards, then a learned model, against both alone"
     options = (
         Option("visitors", "of the service", 4_000, positive),
-        Option("every", "visitors between two runs of relearn", 10, positive),
+        Option("every", "visitors between two runs of relearn, fewer at first", 10, positive),
     )
 
     def measure(self, work: Work) -> Report:
@@ -120,6 +141,7 @@ class StartExperiment(Experiment):
             ALONE: _play(visitors, TS(n_actions=ACTIONS), options.seed),
             LOGGED: _play(visitors, _learned(visitors), options.seed),
         }
+        shared = _shared(visitors, rewards[POOLED], options.seed)
         return Report(
             settings={
                 "activated": activated,
@@ -132,7 +154,7 @@ class StartExperiment(Experiment):
                 for q, part in enumerate(_means(one, QUARTERS))
             ],
             claims=_claims(rewards, activated),
-            tables=[_table(rewards), Table("Trials of learned models, and how they ended",
+            tables=[_table(rewards), shared, Table("Trials of learned models, and how they ended",
                                            ("visitors", "decision", "why"), decisions)],
         )  # fmt: skip
 
@@ -147,8 +169,7 @@ def _loop(
     """Return each visitor's reward, the visitors before each new model, and the tries."""
     kinds, users = visitors.kinds, visitors.users
     rng = np.random.default_rng([options.seed, 3])
-    starts = range(0, len(kinds), options.every)
-    work.progress.start("visitors over HTTP", len(starts))
+    work.progress.start("visitors over HTTP", len(kinds))
     regrets: list[FloatArray] = []
     activated: list[int] = []
     tries: list[tuple[str, ...]] = []
@@ -161,11 +182,14 @@ def _loop(
             Client(url, timeout=60.0) as client,
         ):
             settings = Settings(work=folder / "work", models=models, fit_options=FIT)
-            for first in starts:
-                some = kinds[first : first + options.every]
+            seen = 0
+            while seen < len(kinds):
+                # A run after as many visitors as are a tenth of those before: pooling waits for so
+                # many more rewards.
+                some = kinds[seen : seen + min(options.every, max(1, seen // 10))]
                 come = map(int, some)
-                regrets.append(visit(client, f"v{first}", users, come, len(some), rng))
-                seen = first + len(some)
+                regrets.append(visit(client, f"v{seen}", users, come, len(some), rng))
+                seen += len(some)
                 run = Relearner(settings, client, ServiceSource(client)).run()
                 if run.decision == "activate" and run.outcome == "done":
                     activated.append(seen)
@@ -173,7 +197,7 @@ def _loop(
                     tries.append((str(seen), f"{run.decision} ({run.outcome})", run.why))
                 if run.outcome == "failed":
                     raise ValueError(f"relearn after {seen} visitors: {run.why}")
-                work.progress.advance(1)
+                work.progress.advance(len(some))
     return visitors.reward(np.concatenate(regrets)), activated, tries
 
 
@@ -217,6 +241,23 @@ def _table(rewards: Mapping[str, FloatArray]) -> Table:
     rows = [(name, *map(str, _means(one, QUARTERS))) for name, one in rewards.items()]
     columns = ("policy", *(f"quarter {q + 1}" for q in range(QUARTERS)))
     return Table("Expected reward a round", columns, rows)
+
+
+def _shared(visitors: Visitors, pooled: FloatArray, seed: int) -> Table:
+    """Compare the two policies that share what users teach, in the first quarter."""
+    truth = visitors.truth
+    between = truth.shares @ (truth.means - truth.shares @ truth.means) ** 2
+    rows: list[tuple[str, ...]] = []
+    for spread in (NARROW_SPREAD, float(np.sqrt(between.mean()))):
+        rewards = play_hierarchical(visitors, spread, seed)
+        lead = Estimate.from_values(rewards - pooled[: len(rewards)])
+        rows.append(
+            (f"HierTS, spread {spread:.2f}", f"{Estimate.from_values(rewards)}", f"{lead:+}")
+        )
+    columns = ("policy", "quarter 1", f"minus {POOLED}")
+    return Table(
+        "Shared across users: a narrow spread between users, and the true one", columns, rows
+    )
 
 
 def _draw(settings: Mapping[str, Any]) -> Figure:

@@ -129,10 +129,13 @@ def served(port: int, options: str = "", keep: bool = False) -> Iterator[Client]
         process = subprocess.Popen(words, stdout=file, stderr=file)
     try:
         with Client(url, timeout=30.0, retries=10, deadline=60.0) as client:
-            try:
-                client.models()  # is repeated until the service answers
-            except NoAnswerError:
-                sys.exit(f"the service did not start: {log.read_text()[-500:]}")
+            while True:
+                try:
+                    client.models()
+                    break
+                except NoAnswerError:  # a busy machine takes its time
+                    if process.poll() is not None:
+                        sys.exit(f"the service did not start: {log.read_text()[-500:]}")
             print(f"Watch it at {url}/", flush=True)
             yield client
             if keep:

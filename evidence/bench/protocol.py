@@ -113,7 +113,7 @@ def _play(
                 offered=offered or largest,
                 most_rounds=problem.horizon,
                 passes=passes,
-                by_list=test.lists is not None,
+                menus=test.lists is not None,
                 seed=task.seed + i,
             )
         )

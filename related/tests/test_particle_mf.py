@@ -7,9 +7,9 @@ from tests.reference.population import TextbookParticleMF
 from latentbandits import TS, UCB1, Decision, LinearGaussian, LinTS, LinUCB, mmTS
 from latentbandits.models.linear.gaussian import UserSums, condition_on_sums
 from latentbandits.models.visit import Visit
-from latentbandits.policies.shared import PerUser
 from latentbandits.testing import check_policy
 from latentbandits_related import ParticleMF
+from latentbandits_related.per_user import PerUser
 
 N, M = 4, 5
 

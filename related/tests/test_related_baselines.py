@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from latentbandits import BernoulliArms, LinearGaussian
-from latentbandits.learning.subspace import Subspace, subspace_distance
 from latentbandits.policies import Decision
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.testing import check_policy
@@ -17,6 +16,7 @@ from latentbandits_related.reproduce.baselines import (
 )
 from latentbandits_related.reproduce.experiment import play_row
 from latentbandits_related.reproduce.table import KeptRows
+from latentbandits_related.subspace import Subspace, subspace_distance
 
 
 def test_newton_finds_the_bound_that_bisection_finds():

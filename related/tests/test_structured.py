@@ -5,11 +5,10 @@ import pytest
 from scipy.optimize import isotonic_regression
 
 from latentbandits import BernoulliArms, Decision, GaussianArms, LinearGaussian, mTS
-from latentbandits.beliefs.planning import look_ahead, posteriors
 from latentbandits.models.arms.gaussian import ArmStatistics
 from latentbandits.testing import check_policy
 from latentbandits_related.latent_order import LatentOrderTS, order_distance
-from latentbandits_related.policy_reuse import PolicyReuse
+from latentbandits_related.policy_reuse import PolicyReuse, look_ahead, posteriors
 from latentbandits_related.structured import TSC, UCBC, UCBS, SingleKUCB
 
 RNG = np.random.default_rng(21)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from latentbandits.evaluation.evaluate import evaluate as evaluate
     from latentbandits.evaluation.reading import read_decisions as read_decisions
     from latentbandits.learning.fitting import fit as fit
-    from latentbandits.learning.subspace import learn_subspace as learn_subspace
     from latentbandits.models import ArtefactError as ArtefactError
     from latentbandits.models import load as load
     from latentbandits.models import save as save
@@ -46,7 +45,6 @@ _MODULES = {
     "Population": "latentbandits.environments",
     "Positions": "latentbandits.models.clicks",
     "Visit": "latentbandits.models.visit",
-    "learn_subspace": "latentbandits.learning.subspace",
 }
 _COLLECTIONS = ("latentbandits.policies", "latentbandits.models.families")
 _lazy, __dir__ = lazy_exports(__name__, _MODULES, *_COLLECTIONS)
@@ -58,7 +56,7 @@ def __getattr__(name: str) -> Any:
     except AttributeError:
         from latentbandits.policies.registry import RELATED
 
-        if name in RELATED:
+        if name in RELATED | {"GroupedLinUCB", "PerUser", "learn_subspace"}:
             raise ImportError(
                 f"{name} is in the package latentbandits-related: install it, then "
                 f"`from latentbandits_related import {name}`"

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar, Unpack
 from urllib.parse import quote, urlencode
 
 from latentbandits.extras import needed_by
@@ -22,6 +22,7 @@ with needed_by("latentbandits.client"):
     import msgspec
 
     from latentbandits.serving.http.messages import (
+        MAX_BATCH,
         MAX_PAGE,
         ActionsEarned,
         ActivateRequest,
@@ -49,7 +50,6 @@ Answer = TypeVar("Answer")
 Request = TypeVar("Request", DecideRequest, RewardRequest)
 _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _FIRST_PAUSE = 0.05  # seconds; doubled with every attempt, and drawn at random up to that
-MAX_BATCH = 100
 
 
 class ServiceError(Exception):
@@ -102,6 +102,26 @@ class Reply(NamedTuple):
 Conversation: TypeAlias = Generator[Send | Pause, Reply, Answer]
 
 
+class DecideOptions(TypedDict, total=False):
+    """Options of `decide`, all of which may be left out."""
+
+    request_id: str | None
+    default: str | None
+    exclude: Sequence[str] | None
+    user_features: Mapping[str, str | float | bool | None] | None
+    user: str | None
+    reward_token: bool
+    length: int | None
+
+
+class RewardOptions(TypedDict, total=False):
+    """Options of `reward` and `correct`, all of which may be left out."""
+
+    event_id: str | None
+    clicked: str | msgspec.UnsetType | None
+    values: Mapping[str, float] | None
+
+
 class Conversations:
     """The calls of both clients: up to `retries` attempts after the first, within `deadline`."""
 
@@ -114,14 +134,7 @@ class Conversations:
         session: str,
         actions: Sequence[str] | None = None,
         features: Sequence[Sequence[float] | Mapping[str, Any]] | Mapping[str, Any] | None = None,
-        *,
-        request_id: str | None = None,
-        default: str | None = None,
-        exclude: Sequence[str] | None = None,
-        user_features: Mapping[str, str | float | bool | None] | None = None,
-        user: str | None = None,
-        reward_token: bool = False,
-        length: int | None = None,
+        **options: Unpack[DecideOptions],
     ) -> Conversation[Decided]:
         """Return the service's decision; `default`, marked as a fallback, if no answer comes.
 
@@ -131,17 +144,17 @@ class Conversations:
         `reward_token` asks for a token, with which a web page may report the reward itself.
         `length` asks for an ordered list of that many actions: `shown` has them.
         """
+        default, sent = options.get("default"), dict[str, Any](options)
+        sent["request_id"] = options.get("request_id") or str(uuid.uuid4())
+        sent["default"] = default if actions is not None and default in actions else None
+        for name, kind in (("exclude", list), ("user_features", dict)):
+            if sent.get(name) is not None:
+                sent[name] = kind(sent[name])
         request = DecideRequest(
             session,
             None if actions is None else list(actions),
             None if features is None else _features(features),
-            request_id or str(uuid.uuid4()),
-            default if actions is not None and default in actions else None,
-            None if exclude is None else list(exclude),
-            None if user_features is None else dict(user_features),
-            user,
-            reward_token=reward_token,
-            length=length,
+            **sent,
         )
         send = Send("POST", "/v1/decide", _body(request))
         try:
@@ -173,17 +186,14 @@ class Conversations:
         self,
         decision_id: str,
         value: float | msgspec.UnsetType = msgspec.UNSET,
-        *,
-        event_id: str | None = None,
-        clicked: str | msgspec.UnsetType | None = msgspec.UNSET,
-        values: Mapping[str, float] | None = None,
+        **options: Unpack[RewardOptions],
     ) -> Conversation[Rewarded]:
         """Report the reward of a decision; a repeated report changes nothing.
 
         Of a list, report which action was `clicked` (None: none was), or the `values` of some or
         all of its actions.
         """
-        request = _reward(decision_id, value, event_id, clicked, values)
+        request = _reward(decision_id, value, **options)
         send = Send("POST", "/v1/reward", _body(request))
         return (yield from self._ask(send, Rewarded))
 
@@ -202,13 +212,11 @@ class Conversations:
         self,
         decision_id: str,
         value: float | msgspec.UnsetType = msgspec.UNSET,
-        *,
-        event_id: str | None = None,
-        clicked: str | msgspec.UnsetType | None = msgspec.UNSET,
-        values: Mapping[str, float] | None = None,
+        **options: Unpack[RewardOptions],
     ) -> Conversation[Rewarded]:
         """Replace the reward of a decision; the session then has learned the new one instead."""
-        request = _reward(decision_id, value, event_id or str(uuid.uuid4()), clicked, values)
+        options["event_id"] = options.get("event_id") or str(uuid.uuid4())
+        request = _reward(decision_id, value, **options)
         send = Send("PUT", "/v1/reward", _body(request))
         return (yield from self._ask(send, Rewarded))
 
@@ -397,19 +405,13 @@ def _decision_of_pair(session: str, actions: Sequence[str] | None) -> DecideRequ
 
 
 def _reward(
-    decision_id: str,
-    value: float | msgspec.UnsetType,
-    event_id: str | None,
-    clicked: str | msgspec.UnsetType | None,
-    values: Mapping[str, float] | None,
+    decision_id: str, value: float | msgspec.UnsetType, **options: Unpack[RewardOptions]
 ) -> RewardRequest:
-    return RewardRequest(
-        decision_id,
-        value if isinstance(value, msgspec.UnsetType) else float(value),
-        event_id,
-        clicked,
-        None if values is None else {action: float(one) for action, one in values.items()},
-    )
+    sent = dict[str, Any](options)
+    if sent.get("values") is not None:
+        sent["values"] = {action: float(one) for action, one in sent["values"].items()}
+    told = value if isinstance(value, msgspec.UnsetType) else float(value)
+    return RewardRequest(decision_id, told, **sent)
 
 
 def _reward_of_pair(decision_id: str, value: float) -> RewardRequest:

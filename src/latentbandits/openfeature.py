@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, cast
 
 from latentbandits.client import Client, NoAnswerError, ServiceError
@@ -40,7 +40,34 @@ __all__ = ["LatentBanditsProvider"]
 _log = logging.getLogger(__name__)
 _REMEMBERED = 10_000  # sessions whose latest decision is remembered
 _KEY_REFUSED = (401, 403)
-ObjectValue = Sequence[FlagValueType] | Mapping[str, FlagValueType]
+
+
+def _resolver(*kinds: type) -> Callable[..., FlagResolutionDetails[Any]]:
+    """Return the method that resolves flags whose values have one of these types."""
+
+    def resolve(
+        self: LatentBanditsProvider,
+        flag_key: str,
+        default_value: Any,
+        evaluation_context: EvaluationContext | None = None,
+    ) -> FlagResolutionDetails[Any]:
+        return self._resolve(flag_key, kinds, evaluation_context)
+
+    return resolve
+
+
+def _async_resolver(*kinds: type) -> Callable[..., Coroutine[Any, Any, FlagResolutionDetails[Any]]]:
+    """Return this method for an event loop, which another thread keeps free: the client waits."""
+
+    async def resolve(
+        self: LatentBanditsProvider,
+        flag_key: str,
+        default_value: Any,
+        evaluation_context: EvaluationContext | None = None,
+    ) -> FlagResolutionDetails[Any]:
+        return await asyncio.to_thread(self._resolve, flag_key, kinds, evaluation_context)
+
+    return resolve
 
 
 class LatentBanditsProvider(AbstractProvider):
@@ -150,97 +177,16 @@ class LatentBanditsProvider(AbstractProvider):
             if len(self._last) > _REMEMBERED:
                 self._last.popitem(last=False)
 
-    def resolve_boolean_details(
-        self,
-        flag_key: str,
-        default_value: bool,
-        evaluation_context: EvaluationContext | None = None,
-    ) -> FlagResolutionDetails[bool]:
-        """Return the decision for a flag whose values are booleans."""
-        return self._resolve(flag_key, (bool,), evaluation_context)
-
-    def resolve_string_details(
-        self,
-        flag_key: str,
-        default_value: str,
-        evaluation_context: EvaluationContext | None = None,
-    ) -> FlagResolutionDetails[str]:
-        """Return the decision for a flag whose values are strings, such as the action ids."""
-        return self._resolve(flag_key, (str,), evaluation_context)
-
-    def resolve_integer_details(
-        self,
-        flag_key: str,
-        default_value: int,
-        evaluation_context: EvaluationContext | None = None,
-    ) -> FlagResolutionDetails[int]:
-        """Return the decision for a flag whose values are integers."""
-        return self._resolve(flag_key, (int,), evaluation_context)
-
-    def resolve_float_details(
-        self,
-        flag_key: str,
-        default_value: float,
-        evaluation_context: EvaluationContext | None = None,
-    ) -> FlagResolutionDetails[float]:
-        """Return the decision for a flag whose values are numbers."""
-        return self._resolve(flag_key, (float,), evaluation_context)
-
-    def resolve_object_details(
-        self,
-        flag_key: str,
-        default_value: ObjectValue,
-        evaluation_context: EvaluationContext | None = None,
-    ) -> FlagResolutionDetails[ObjectValue]:
-        """Return the decision for a flag whose values are lists or dictionaries."""
-        return self._resolve(flag_key, (dict, list), evaluation_context)
-
-    # The client waits for its answer, so an event loop is kept free by another thread.
-
-    async def resolve_boolean_details_async(
-        self,
-        flag_key: str,
-        default_value: bool,
-        evaluation_context: EvaluationContext | None = None,
-    ) -> FlagResolutionDetails[bool]:
-        """Return the decision without blocking the event loop."""
-        return await asyncio.to_thread(self._resolve, flag_key, (bool,), evaluation_context)
-
-    async def resolve_string_details_async(
-        self,
-        flag_key: str,
-        default_value: str,
-        evaluation_context: EvaluationContext | None = None,
-    ) -> FlagResolutionDetails[str]:
-        """Return the decision without blocking the event loop."""
-        return await asyncio.to_thread(self._resolve, flag_key, (str,), evaluation_context)
-
-    async def resolve_integer_details_async(
-        self,
-        flag_key: str,
-        default_value: int,
-        evaluation_context: EvaluationContext | None = None,
-    ) -> FlagResolutionDetails[int]:
-        """Return the decision without blocking the event loop."""
-        return await asyncio.to_thread(self._resolve, flag_key, (int,), evaluation_context)
-
-    async def resolve_float_details_async(
-        self,
-        flag_key: str,
-        default_value: float,
-        evaluation_context: EvaluationContext | None = None,
-    ) -> FlagResolutionDetails[float]:
-        """Return the decision without blocking the event loop."""
-        return await asyncio.to_thread(self._resolve, flag_key, (float,), evaluation_context)
-
-    async def resolve_object_details_async(
-        self,
-        flag_key: str,
-        default_value: ObjectValue,
-        evaluation_context: EvaluationContext | None = None,
-    ) -> FlagResolutionDetails[ObjectValue]:
-        """Return the decision without blocking the event loop."""
-        return await asyncio.to_thread(self._resolve, flag_key, (dict, list), evaluation_context)
+    resolve_boolean_details = _resolver(bool)
+    resolve_string_details = _resolver(str)
+    resolve_integer_details = _resolver(int)
+    resolve_float_details = _resolver(float)
+    resolve_object_details = _resolver(dict, list)
+    resolve_boolean_details_async = _async_resolver(bool)
+    resolve_string_details_async = _async_resolver(str)
+    resolve_integer_details_async = _async_resolver(int)
+    resolve_float_details_async = _async_resolver(float)
+    resolve_object_details_async = _async_resolver(dict, list)
 
     # rewards
 

@@ -118,7 +118,7 @@ class Browser:
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 url = urlsplit(message["params"]["request"]["url"])
-                if url.scheme not in ("about", "data", "chrome"):
+                if url.scheme not in ("about", "data", "chrome", "chrome-untrusted"):
                     self._hosts.add(url.hostname or url.geturl())
         return self._hosts
 

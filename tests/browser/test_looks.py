@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 
 from tests.browser.chromium import Browser
 from tests.browser.test_overview import live
@@ -36,6 +37,16 @@ CONTRAST = """
 """
 
 
+def click(page: Browser, found: str) -> bool:
+    """Click what a script finds, as a user does: what moves in answer to that may move."""
+    element = page.run(f"return {found}")
+    try:
+        element and element.click()
+    except StaleElementReferenceException:  # the list was just drawn anew
+        return False
+    return element is not None
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1400])
 @pytest.mark.parametrize("path", ["/", "/play"])
@@ -46,8 +57,7 @@ def test_it_fits_and_stands_still(
     live(page)
     if path == "/":
         chosen = "document.querySelector('#sessions tr:has(.mini .track) a')"  # one with a belief
-        until(lambda: page.run(f"return {chosen}"))
-        page.run(f"{chosen}.click()")
+        until(lambda: click(page, chosen))
         until(lambda: page.run("return document.querySelector('#session-chart path.area')"))
     shifted = page.driver.execute_async_script(SHIFTS)
     assert sum(value for value, _ in shifted) < 0.02, shifted

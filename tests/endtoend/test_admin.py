@@ -65,7 +65,8 @@ def test_the_flag_lets_in_this_machine_alone(model: Path, tmp_path: Path) -> Non
             return answer.status_code
 
         assert status(host="shop.example") == 403
-        for name in ("forwarded", "via", "x_forwarded_for", "x_real_ip"):
+        forwarded = ("x_forwarded_for", "x_forwarded_host", "x_forwarded_proto")
+        for name in ("forwarded", "via", *forwarded, "x_real_ip"):
             assert status(**{name: "192.0.2.7"}) == 403, name
         assert status(host="evil.example") == 421
         assert status(host="localhost:1") == 200
@@ -79,6 +80,8 @@ def test_the_flag_lets_in_this_machine_alone(model: Path, tmp_path: Path) -> Non
         ({"insecure_admin": True}, HERE, "127.0.0.1", 200),
         ({"insecure_admin": True}, ("::1", 1), "[::1]", 200),
         ({"insecure_admin": True}, ("192.0.2.7", 1), "127.0.0.1", 403),
+        ({"insecure_admin": True}, ("2001:db8::1", 1), "[::1]", 403),
+        ({"insecure_admin": True}, HERE, "127.0.0.1.evil.example", 403),
         ({"insecure_admin": True}, HERE, "shop.example", 403),
         ({"authenticated": True}, ("192.0.2.7", 1), "shop.example", 200),
     ],

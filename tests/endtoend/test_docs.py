@@ -1,8 +1,7 @@
 """Every page of docs/ is run: Python blocks in order, in an empty folder, with what they print.
 
 The folder links to the examples of the repository, and `$DATA` holds a small table with the columns
-of MovieLens. A block that needs a package which the development environment does not have is
-skipped by name.
+of MovieLens. None is skipped.
 """
 
 import contextlib
@@ -16,11 +15,16 @@ import pytest
 
 from latentbandits.models import registry as model_registry
 from latentbandits.policies import registry as policy_registry
+from tests.processes.service import RunningService
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 PAGES = sorted(page for page in DOCS.rglob("*.md") if "```python" in page.read_text())
-OPTIONAL = ("fastapi",)
+FLAGS = """
+from latentbandits import BernoulliArms, save
+from latentbandits.models import Catalogue
+save(BernoulliArms([[1, 1, 1]], [[1, 1, 1]]), "model", Catalogue(["red", "blue", "green"]))
+"""
 SLOW = ("learn-a-model", "logs-larger-than-memory", "prepare-a-log", "user-attributes")
 """Pages that fit several models."""
 
@@ -59,15 +63,30 @@ def test_python_blocks_print_what_is_shown(page, empty_folder):
         if language != "python":
             continue
         printed = io.StringIO()
-        try:
-            with contextlib.redirect_stdout(printed):
-                exec(compile(body, f"{page.name} block {i}", "exec"), namespace)
-        except ModuleNotFoundError as error:
-            if error.name not in OPTIONAL:
-                raise
-            continue
+        with contextlib.redirect_stdout(printed):
+            exec(compile(body, f"{page.name} block {i}", "exec"), namespace)
         if i + 1 < len(actual) and actual[i + 1][0] == "text":
             assert printed.getvalue().strip() == actual[i + 1][1].strip(), f"block {i}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "learned"), [("openfeature", [1.0]), ("serve-lists", [0.0, 1.0, None])]
+)
+def test_blocks_that_call_the_service_run(page, learned, empty_folder):
+    """Blocks marked `py` need a service; deadlines are longer here, where other tests run too."""
+    blocks = BLOCK.findall((DOCS / "how-to" / f"{page}.md").read_text())
+    model = "".join(body for language, body in blocks if language == "python") or FLAGS
+    exec(compile(model, f"{page} model", "exec"), {})
+    options = ("--policy", "mmGreedy", "--click-model", "cascade")
+    with RunningService("model", *options, folder=Path.cwd()) as running:
+        calls = "".join(body for language, body in blocks if language == "py")
+        there = re.sub(r"http://(localhost|127\.0\.0\.1):8000", running.url, calls)
+        there = re.sub(r"deadline=[\d.]+", "deadline=30", there)
+        exec(compile(there, f"{page} calls", "exec"), {"show": print})
+        with running.client(trust_env=False) as http:
+            rewards = http.get("/v1/log").json()["rewards"]
+    assert [one["value"] for one in rewards] == learned
 
 
 def test_pages_are_found():

@@ -47,6 +47,10 @@ def test_every_metric_of_a_panel_or_rule_is_served(tmp_path: Path) -> None:
         text = http.get("/metrics").text
         families = {one.name: one for one in text_string_to_metric_families(text)}
         overview = http.get("/v1/overview").json()
+        page = http.get("/").text
+        for name in ("dashboard.json", "rules.yaml"):
+            [link] = re.findall(rf'href="(observability/{name})"', page)
+            assert http.get(f"/{link}").content == (FOLDER / name).read_bytes()
     samples = {sample.name for family in families.values() for sample in family.samples}
     routes = {s.labels["route"] for s in families["latentbandits_request_seconds"].samples}
     recorded = {rule["record"] for rule in rules() if "record" in rule}

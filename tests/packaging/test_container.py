@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import shutil
 import socket
 import subprocess
@@ -11,11 +10,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from latentbandits import GaussianArms, save
+from latentbandits.client import Client
 
 ROOT = Path(__file__).parents[2]
 FILE = (ROOT / "Containerfile").read_text()
@@ -51,6 +51,7 @@ def stage_steps(name):
 def run(words, **options):
     done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
 
 
 def test_it_copies_files_that_exist_and_installs_extras_that_exist():
@@ -63,8 +64,6 @@ def test_it_copies_files_that_exist_and_installs_extras_that_exist():
     project = (ROOT / "pyproject.toml").read_text()
     for extra in re.search(r"'\.\[([\w,]+)\]'", FILE)[1].split(","):
         assert re.search(rf"^{extra} = \[", project, re.MULTILINE), extra
-    wheel, install = (" ".join(stage) for stage in stage_steps("RUN"))
-    assert re.search(r"\[([\w,]+)\]", wheel)[1] == re.search(r"\[([\w,]+)\]", install)[1]
 
 
 @pytest.mark.slow
@@ -74,51 +73,84 @@ def test_it_builds():
     run([ENGINE, "run", "--rm", "latentbandits-test", "latentbandits", "--help"])
 
 
-@pytest.mark.slow
-def test_its_steps_give_a_service_that_answers(tmp_path):
-    """Copy, build wheels, install them without an index, and run the command with its settings."""
-    source, wheels, data = tmp_path / "src", tmp_path / "wheels", tmp_path / "data"
+@pytest.fixture
+def image(tmp_path_factory):
+    """A folder with what the steps make, which the image's user may enter but not change."""
+    folder = tmp_path_factory.mktemp("image")
+    for parent in (folder, *folder.parents[:2]):  # pytest makes them for their owner alone
+        parent.chmod(0o755)
+    source = folder / "src"
     source.mkdir()
-    data.mkdir()
     for argument in stage_steps("COPY")[0]:
         *names, target = argument.split()
         for name in names:
             if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, source / target)
+                shutil.copytree(ROOT / name, source / target, symlinks=True)
             else:
                 shutil.copy(ROOT / name, source / target / name)
-    (build,), (install,) = stage_steps("RUN")
-    build, install = (text.replace("/wheels", str(wheels)) for text in (build, install))
-    for name, command, folder in (("build", build, source), ("env", install, tmp_path)):
-        run([sys.executable, "-m", "venv", tmp_path / name])
-        first = shlex.split(command.split("&&")[0])
-        run([tmp_path / name / "bin" / "python", "-m", *first], cwd=folder)
+    (build,), (prepare,) = stage_steps("RUN")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    for command in (build, prepare):
+        command = command.replace("/opt/bandit", f"{folder}/bandit").replace(
+            "/data", f"{folder}/data"
+        )
+        run(["bash", "-ec", command], cwd=source, env=os.environ | {"PATH": path})
+    shutil.rmtree(source)  # the second stage does not have it
+    return folder
 
-    save(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1), tmp_path / "model")
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become the image's user")
+def test_its_steps_give_a_service_that_relearns(image):
+    """The steps run one by one, then service, health check and loop as the image's user."""
+    [user] = stage_steps("USER")[1]
+    uid, gid = map(int, user.split(":"))
+    program, models, keys = (
+        image / "bandit/bin/latentbandits",
+        image / "models",
+        image / "keys.toml",
+    )
+    (image / "actions.csv").write_text("action\ntea\nmate\n")
+    words = ("--actions", image / "actions.csv", "--rewards", "clicks", "--out", models / "first")
+    run([program, "start", *words])
+    for path in (models, *models.rglob("*")):
+        os.chown(path, uid, gid)
+    key = run([program, "key", "loop", "--keys", keys, "--scopes", "admin"]).split()[0]
+    keys.chmod(0o444)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    keys = tmp_path / "keys.toml"
-    program = tmp_path / "env" / "bin" / "latentbandits"
-    run([program, "key", "shop", "--keys", keys, "--scopes", "decide"], cwd=tmp_path)
+    url = f"http://127.0.0.1:{port}"
     settings = dict(word.split("=", 1) for word in stage_steps("ENV")[1][0].split())
     settings |= {
-        "LATENTBANDITS_STORE": settings["LATENTBANDITS_STORE"].replace("/data", str(data)),
+        "PATH": settings["PATH"].replace("/opt", str(image)).replace("$PATH", os.environ["PATH"]),
+        "LATENTBANDITS_STORE": settings["LATENTBANDITS_STORE"].replace("/data", f"{image}/data"),
         "LATENTBANDITS_KEYS": str(keys),
-        "LATENTBANDITS_HOST": "127.0.0.1",
         "LATENTBANDITS_PORT": str(port),
     }
-    words = json.loads(stage_steps("CMD")[1][0])
-    words = [str(program), *words[1:-1], str(tmp_path / words[-1].lstrip("/"))]
-    with (tmp_path / "log").open("w") as log:
-        served = subprocess.Popen(words, env=os.environ | settings, stdout=log, stderr=log)
+    inside, become = {"env": settings, "cwd": "/"}, {"user": uid, "group": gid, "extra_groups": []}
+    with suppress(PermissionError):  # where Python itself lies in a folder of root's
+        run([program, "--version"], **inside, **become)
+        inside |= become
+    [(health, command)] = re.findall(
+        r"(?s)HEALTHCHECK.*?CMD (\[.*?\])\n.*?^CMD (\[.*?\])$", FILE, re.M
+    )
+    words = [*json.loads(command)[:-1], str(models / "first")]
+    with (image / "log").open("w") as log:
+        served = subprocess.Popen(words, stdout=log, stderr=log, **inside)
     try:
-        assert answer(f"http://127.0.0.1:{port}/readyz", served) == 200, log.name
-        assert answer(f"http://127.0.0.1:{port}/v1/models", served) == 401
+        assert answer(f"{url}/readyz", served) == 200, (image / "log").read_text()
+        assert answer(f"{url}/v1/models", served) == 401
+        run(json.loads(health.replace(":8000", f":{port}")), **inside)
+        with Client(url, key) as client:
+            for name in ("ann", "bob"):
+                client.reward(client.decide(name).decision_id, 1)
+        loop = ("relearn", "--service", url, "--key", key, "--models", models)
+        assert "pool (done)" in run([program, *loop, "--work", models / "relearn"], **inside)
     finally:
         served.terminate()
         served.wait(20)
-    assert (data / "sessions.sqlite").exists()
+    assert (image / "data" / "sessions.sqlite").exists()
 
 
 def answer(url, process, seconds=60.0):

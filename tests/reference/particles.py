@@ -36,9 +36,8 @@ class Particles(ParticleModel):
 
     All are functions on arrays (see the aliases above for their shapes). With `n_actions` there
     is no context, and the features of an action are its row of the identity; without it the context
-    has `n_features` features, any number if that is None. With `log_prior`
-    particles move by steps of a random walk, without it by draws from the prior: exact as well,
-    but they are accepted ever less often as rewards come in. `noise`, the sub-Gaussian scale of
+    has `n_features` features, any number if that is None. Without `log_prior` particles cannot
+    move. `noise`, the sub-Gaussian scale of
     rewards, is needed by mUCB and mmUCB only.
 
     Args:
@@ -171,9 +170,13 @@ class Particles(ParticleModel):
     def _draw_prior(self, n: int, rng: np.random.Generator) -> FloatArray:
         return self._draws(n, rng)
 
-    def _log_prior(self, theta: FloatArray, state: IntArray) -> FloatArray | None:
-        if self.log_prior is None:
-            return None
+    def draw_rewards(
+        self, theta: FloatArray, context: Context, rng: np.random.Generator
+    ) -> FloatArray:
+        raise TypeError("Particles have no sampler of rewards")
+
+    def _log_prior(self, theta: FloatArray, state: IntArray) -> FloatArray:
+        assert self.log_prior is not None, "moves need a prior density"
         density = np.asarray(self.log_prior(theta, state), np.float64)
         return _shaped("log_prior(theta, state)", density, theta.shape[:2])
 

@@ -76,10 +76,6 @@ def test_moves_that_forget_the_prior_are_caught():
     assert z_score(lambda theta, state: np.zeros(theta.shape[:2])) > 4.5
 
 
-def test_without_a_prior_density_the_evidence_is_unbiased_too():
-    assert z_score(None) < 4.5
-
-
 def logistic_session(n_rounds):
     rng = np.random.default_rng(11)
     x = rng.standard_normal((n_rounds, D))

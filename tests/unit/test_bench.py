@@ -25,8 +25,8 @@ from latentbandits.learning.generate import generate_arms, generate_ratings
 RESULTS = bench_pages.DOCS / "figures" / "results"
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 HORIZON = 12
-LIKED, OTHER = [0.6, 0.5, 0.5, 0.5], [0.05] * 4
-RATES = np.array([LIKED + OTHER, OTHER + LIKED])
+LIKED, OTHER, MIDDLE = [0.6, 0.5, 0.5, 0.5], [0.05] * 4, [0.25]
+RATES = np.array([LIKED + OTHER + MIDDLE, OTHER + LIKED + MIDDLE])
 
 
 def draw(n_users, rng):
@@ -100,15 +100,15 @@ def test_the_class_of_the_how_to_plays_as_it_is_written_there(tmp_path, monkeypa
     assert gain(found, "mypkg:Mine")[0] > gain(found, "uniform")[0]
 
 
-def test_a_round_offers_the_rows_of_the_next_list():
+def test_a_round_offers_the_rows_of_the_next_menu():
     """A player that always picks one action earns that action's rewards, in their order."""
     rewards = np.arange(2 * 4 * 3, dtype=np.float64).reshape(2, 4, 3)
     log = table_log(rewards, ("a", "b", "c"))
     chosen = ScorePlayer(np.array([0.0, 0.0, 1.0]))
-    played = replay({"c": chosen}, log, by_list=True)
+    played = replay({"c": chosen}, log, menus=True)
     assert played.rewards["c"].tolist() == rewards[:, :, 2].tolist()
-    with pytest.raises(ValueError, match="lists"):
-        replay({"c": chosen}, generate_arms(20, 9).log, by_list=True)
+    with pytest.raises(ValueError, match="menus"):
+        replay({"c": chosen}, generate_arms(20, 9).log, menus=True)
 
 
 def test_users_are_split_by_their_ids_alone():

@@ -16,16 +16,13 @@ from latentbandits import (
     Exploring,
     FunctionModel,
     GaussianArms,
-    GroupedLinUCB,
     HierTS,
     LinearGaussian,
     Log1pRewards,
     LogisticLinear,
-    PerUser,
     SqrtRewards,
     Visit,
 )
-from latentbandits.beliefs.planning import look_ahead
 from latentbandits.models import checks, history
 from latentbandits.models.arms.gaussian import ArmStatistics
 from latentbandits.models.composed.known import Known
@@ -37,9 +34,20 @@ from latentbandits.policies.latent import bayes_ucb
 from latentbandits.policies.registry import Inputs
 from latentbandits.policies.shared import chunks
 from latentbandits.serving.engine.choosing import RowGenerator
-from latentbandits_related import CLUB, COFIBA, TSC, UCBC, MetaTS, ParticleMF, Rank1Elim
+from latentbandits_related import (
+    CLUB,
+    COFIBA,
+    TSC,
+    UCBC,
+    GroupedLinUCB,
+    MetaTS,
+    ParticleMF,
+    PerUser,
+    Rank1Elim,
+)
 from latentbandits_related.graph import CompleteGraph, SparseGraph
 from latentbandits_related.nmf import factorise
+from latentbandits_related.policy_reuse import look_ahead
 from latentbandits_related.rank1 import bernoulli_divergence
 from tests.reference.particles import Particles
 

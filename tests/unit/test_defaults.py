@@ -70,7 +70,7 @@ def defaults(build):
 
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_defaults(name):
-    package = latentbandits_related if name in registry.RELATED else latentbandits
+    package = latentbandits_related if name in latentbandits_related.__all__ else latentbandits
     assert defaults(getattr(package, name)) == DEFAULTS[name]
 
 

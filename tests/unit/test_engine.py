@@ -15,6 +15,7 @@ from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import RewardReport
 from latentbandits.serving.errors import Conflict, Invalid, NotFound, StoreUnavailable
+from latentbandits.serving.http.messages import DecideRequest
 from latentbandits.serving.http.views import describe, overview
 from latentbandits.serving.records import parse_decision_id
 from latentbandits.serving.stores.sqlite import SqliteStore
@@ -75,6 +76,12 @@ def test_a_request_id_stands_for_one_decision(arms: Driver) -> None:
     assert arms.session("ann").round == 1
     with pytest.raises(Conflict, match="'r' was used for another request"):
         arms.ask("bob", request_id="r")
+
+
+def test_a_request_for_a_reward_token_is_the_same_request(arms: Driver) -> None:
+    first = arms.ask(request_id="r")
+    again = arms.decide(DecideRequest("ann", request_id="r", reward_token=True))
+    assert again == first
 
 
 def test_a_reward_is_told_once(arms: Driver) -> None:

@@ -240,6 +240,7 @@ def test_a_catalogue_names_the_actions() -> None:
         LogisticLinear([[1.0, -1.0], [-1.0, 1.0]], [np.eye(2) * 0.1] * 2),
         Ensemble([ARMS, OTHER_ARMS]),
         Markov(ARMS, np.full((3, 3), 1 / 3)),
+        Markov(ARMS, np.full((3, 3), 1 / 3), n_paths=0),
     ],
     ids=lambda model: type(model).__name__,
 )

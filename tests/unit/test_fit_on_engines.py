@@ -110,6 +110,16 @@ def test_arms_are_the_same_out_of_core(tmp_path, rewards):
     assert not list(tmp_path.glob("latentbandits-scratch-*"))
 
 
+def test_states_that_move_are_the_same_out_of_core(tmp_path):
+    source = folder_of(table_of(arms_log("gaussian", n_users=150)), tmp_path / "log")
+    options = {**NAMED, "kind": "arms", "states": 2, "dynamics": "markov", "rewards": "gaussian",
+               "assess": False}  # fmt: skip
+    ours = fit(source, **options, engine="memory")
+    theirs = fit(source, **options, engine="out_of_core", scratch=tmp_path)
+    assert theirs.report["dynamics"]["chosen"] == "markov"
+    same_model(ours.model, theirs.model, tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",

@@ -10,6 +10,7 @@ import pytest
 from latentbandits.evaluation.intervals import sequence_interval
 from latentbandits.serving.engine.statistics import Statistics
 from latentbandits.serving.http.views import _round_view, band, differences
+from latentbandits.testing.stores import decision, session
 
 
 def statistics_of(rewards: dict[str, np.ndarray]) -> Statistics:
@@ -17,7 +18,7 @@ def statistics_of(rewards: dict[str, np.ndarray]) -> Statistics:
     totals = Statistics()
     for group, values in rewards.items():
         for value in values.tolist():
-            totals.rewarded(group, "mmTS", "m", 1, value, (0.0, 0))
+            totals.rewarded(session(1, "ann", group=group), decision(1, 1), value)
     return totals
 
 

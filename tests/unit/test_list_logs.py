@@ -12,7 +12,7 @@ from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.save import save_fit
 from latentbandits.models.arms.position_clicks import PositionClicks
-from latentbandits.models.artefacts.files import load, load_click_model
+from latentbandits.models.artefacts.files import load, load_click_model, save
 from latentbandits.models.clicks import Cascade, Positions
 from latentbandits.policies import mmTS
 from latentbandits.policies.lists import decide_list, update_list
@@ -93,6 +93,12 @@ def test_examination_and_rates_are_learned_together_and_saved(tmp_path):
     update_list(policy, policy.init(), None, shown, [[0, 1, 0]], found.click_model)
 
 
+def test_a_saved_model_of_positions_names_its_click_model(tmp_path):
+    model = PositionClicks([[9.0, 1.0]], [[1.0, 9.0]], examination=[1.0, 0.5])
+    save(model, tmp_path / "model")
+    assert load_click_model(tmp_path / "model") == Positions((1.0, 0.5))
+
+
 def test_examination_of_rare_clicks_is_the_ratio_of_click_rates():
     """With one rate for all actions the answer is known; slow EM steps stop far from it."""
     n, rates = 6_000, np.array([0.02, 0.01])
@@ -119,8 +125,8 @@ def test_the_report_shows_lists(tmp_path):
     table = generated(Positions(LOOKED), n_users=60)
     found = quickly(table, click_model="positions", assess=True, quick=True)
     judged = found.report["judgement"]
-    assert judged["verdict"] == "cannot tell"
-    assert "what a list earns" in judged["sentence"]
+    assert judged["length"] == LENGTH
+    assert "a list compared with showing the best average 3 actions" in judged["sentence"]
     save_fit(found, tmp_path / "model")
     assert (tmp_path / "model" / "lists.png").stat().st_size > 5_000
     assert "How users look at lists" in (tmp_path / "model" / "report.html").read_text()
@@ -143,6 +149,18 @@ def test_actions_shown_alone_are_lists_of_one():
         alone.otherwise(pl.col("place")).alias("place"),
     )
     assert quickly(mixed).report["lists"]["lengths"] == {1: 480, 3: 160}
+
+
+def test_lists_of_too_few_users_are_not_replayed():
+    table = generated(Cascade(), n_users=30, lists=1)
+    found = quickly(table, click_model="cascade", assess=True, quick=True)
+    assert "have rows for two lists" in found.report["judgement"]["sentence"]
+    assert found.report["judgement"]["verdict"] == "cannot tell"
+
+
+def test_the_usual_length_of_a_cascade_is_that_of_lists_without_a_click():
+    found = quickly(generated(Cascade(), n_users=50))  # rows below a click are missing
+    assert found.report["lists"]["length"] == LENGTH
 
 
 def fixed_places(table):

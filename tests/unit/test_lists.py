@@ -22,7 +22,7 @@ from latentbandits import (
     Popularity,
     Positions,
     decide_list,
-    mKG,
+    mLookahead,
     mmGreedy,
     mmTS,
     mTS,
@@ -31,6 +31,7 @@ from latentbandits import (
 )
 from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.models.arms.position_clicks import PositionClicks
+from latentbandits.models.composed.known import Known
 from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.policies.lists import CountedDraws, unroll
 from latentbandits.policies.registry import Inputs, build, entries
@@ -126,7 +127,9 @@ def test_values_of_lists_against_enumeration():
     assert Cascade().best_value(RATES[:1], 2)[0] == pytest.approx(best, abs=1e-12)
 
 
-@pytest.mark.parametrize("make", [mTS, mmTS, lambda m: Exploring(mTS(m), 0.2), lambda m: mKG(m, 9)])
+@pytest.mark.parametrize(
+    "make", [mTS, mmTS, lambda m: Exploring(mTS(m), 0.2), lambda m: mLookahead(Known(m), 1, 9)]
+)
 def test_a_moving_state_stands_still_within_a_list(make):
     """Three lists against all paths of states; a known model, so that RATES are exact."""
     policy = make(Markov(ARMS if make is not mmTS else _certain(), TRANSITION))

@@ -19,6 +19,7 @@ from latentbandits.learning.arms.coordinate_ascent import Problem, best_of, clim
 from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.fitted import finish, observed
 from latentbandits.learning.arms.mixture import Prepare
+from latentbandits.learning.backends.backend import add
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
@@ -149,7 +150,7 @@ def test_sums_of_partitions_add_whatever_the_order_of_users():
     current = vb.broadcast(family, mixture)
     together = problem.sums(mixture)
     alone = [Prepare(family)(log.of_users(np.array([u]))) for u in range(log.n_users)]
-    backwards = reduce(vb.Sums.__add__, [vb.summarise(part, current) for part in alone[::-1]])
+    backwards = reduce(add, [vb.summarise(part, current) for part in alone[::-1]])
     shuffled = log.of_users(np.random.default_rng(0).permutation(log.n_users))
     elsewhere = Problem.from_log(family, shuffled).sums(mixture)
     for other in (backwards, elsewhere):

@@ -161,12 +161,6 @@ MODELS = {
         None,
         False,
     ),
-    "Particles without a prior density": (
-        Particles(prior_sampler, laplace, mean=particle_mean, n_actions=K, noise=0.7),
-        None,
-        None,
-        False,
-    ),
     "Markov of known": (Markov(GaussianArms(MEANS, 0.5), TRANSITION), None, None, False),
     "Markov of Gaussian": (Markov(GAUSSIAN, TRANSITION, n_paths=4), None, None, False),
     "Markov of Bernoulli": (

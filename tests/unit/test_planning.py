@@ -11,14 +11,13 @@ from latentbandits import (
     GaussianArms,
     LinearGaussian,
     PoissonArms,
-    mKG,
     mLookahead,
     mmGreedy,
-    mmKG,
 )
 from latentbandits.beliefs import joint, planning
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.composed.known import Known
+from latentbandits.policies import registry
 from latentbandits.policies.checked import Asked
 from latentbandits.testing import check_policy
 from latentbandits_related.policy_reuse import PolicyReuse
@@ -99,10 +98,9 @@ MODELS = {
     "name",
     [pytest.param(name, marks=() if name == "bernoulli" else pytest.mark.slow) for name in MODELS],
 )
-@pytest.mark.parametrize("make", [mKG, mmKG])
-def test_policies_keep_their_promises(name, make):
+def test_policies_keep_their_promises(name):
     model, context, reward = MODELS[name]
-    check_policy(make(model, horizon=20), 4, context, reward)
+    check_policy(mLookahead(model, steps=1, horizon=20), 4, context, reward)
 
 
 def test_lookahead_keeps_its_promises():
@@ -112,7 +110,7 @@ def test_lookahead_keeps_its_promises():
 def test_the_last_round_is_greedy():
     """And so are the rounds after the horizon."""
     model = problem(5, 3, 4)
-    for policy in (mmKG(model, horizon=3), mLookahead(model, horizon=3)):
+    for policy in (mLookahead(model, steps=1, horizon=3), mLookahead(model, horizon=3)):
         greedy = mmGreedy(model)
         belief, other = policy.init(), greedy.init()
         for t in range(5):
@@ -127,7 +125,7 @@ def test_the_last_round_is_greedy():
 
 def test_equal_actions_share():
     model = BernoulliArms(alpha=[[2.0, 2.0, 1.0]], beta=[[1.0, 1.0, 9.0]])
-    for policy in (mmKG(model, horizon=30), mLookahead(model, horizon=30)):
+    for policy in (mLookahead(model, steps=1, horizon=30), mLookahead(model, horizon=30)):
         chances = policy.action_probabilities(policy.init(), None, RNG)
         np.testing.assert_allclose(chances.values, [[0.5, 0.5, 0.0]])
         assert chances.kind == "exact"
@@ -136,9 +134,8 @@ def test_equal_actions_share():
 @pytest.mark.parametrize("horizon", [0, -1, 2.5, None])
 def test_bad_horizons(horizon):
     model = problem(6)
-    for make in (mKG, mmKG, mLookahead):
-        with pytest.raises(ValueError, match="horizon must be a whole number of at least 1"):
-            make(model, horizon=horizon)
+    with pytest.raises(ValueError, match="horizon must be a whole number of at least 1"):
+        mLookahead(model, horizon=horizon)
 
 
 def test_sizes_beyond_the_limit():
@@ -146,7 +143,7 @@ def test_sizes_beyond_the_limit():
     with pytest.raises(ValueError, match=r"\(10 actions x 25 outcomes\) \^ 2 steps = 62,500"):
         mLookahead(arms, horizon=20)
     with pytest.raises(ValueError, match="the limit is 20,000"):
-        mmKG(GaussianArms(RNG.random((5, 1000)), 0.5, 0.2), horizon=20)
+        mLookahead(GaussianArms(RNG.random((5, 1000)), 0.5, 0.2), steps=1, horizon=20)
     with pytest.raises(ValueError, match="steps must be a whole number"):
         mLookahead(problem(7), steps=0, horizon=20)
     linear = mLookahead(LinearGaussian(RNG.normal(size=(2, 2)), 0.5), horizon=9)
@@ -154,32 +151,33 @@ def test_sizes_beyond_the_limit():
         linear.decide(linear.init(), RNG.normal(size=(1, 50, 2)), RNG)
 
 
-def test_the_knowledge_gradient_is_one_formula_over_two_action_sets():
-    """The policy mKG equals policy reuse's KG where every action is best in some state.
+def test_one_step_is_the_knowledge_gradient_of_policy_reuse():
+    """Where every action is best in some state, and the model is certain.
 
-    Clicks: the scores are those of one step of planning up to a constant, exactly. A score of
-    Gaussian rewards is that of planning to within the error of its five nodes.
+    Clicks: the scores are the same up to a constant, exactly. A score of Gaussian rewards is the
+    same to within the error of its five nodes.
     """
     clicks = BernoulliArms.from_means([[0.9, 0.5, 0.1], [0.2, 0.6, 0.3], [0.3, 0.2, 0.8]], 1e-9)
     gaussian = GaussianArms([[0.9, 0.5, 0.1], [0.2, 0.6, 0.3], [0.3, 0.2, 0.8]], noise=0.5)
-    eligible = np.array([[True, True, True], [False, True, True]])
     for model, atol in ((clicks, 1e-12), (gaussian, 0.15)):
-        policy, reuse = mKG(model, horizon=20), PolicyReuse(model, rule="KG", horizon=20)
+        policy = mLookahead(Known(model), steps=1, horizon=20)
+        reuse = PolicyReuse(model, rule="KG", horizon=20)
         belief, other = policy.init(2), reuse.init(2)
         for action, reward in (([0, 1], [1.0, 0.0]), ([2, 2], [0.0, 1.0])):
             decision = Decision.logged(action)
             belief = policy.update(belief, None, decision, reward)
             other = reuse.update(other, None, decision, reward)
-        np.testing.assert_allclose(
-            policy._scores(belief, Asked(None, None, None)),
-            reuse._scores(other, reuse._library(None, None)[1]),
-            atol=1e-12,
+        values = planning.action_values(
+            Known(model), JointBelief(*belief[:2]), None, 20 - belief.rounds, 1
         )
-        for mask in (None, eligible):
-            values = planning.action_values(
-                Known(model), JointBelief(*belief[:2]), None, 20 - belief.rounds, 1, mask
-            )
-            scores = policy._scores(belief, Asked(None, mask, None))
-            shown = np.ones((2, 3), np.bool_) if mask is None else mask
-            shift = (values - scores)[:, 2:]
-            np.testing.assert_allclose(values[shown], (scores + shift)[shown], atol=atol)
+        scores = reuse._scores(other, reuse._library(None, None)[1])
+        shift = (values - scores)[:, 2:]
+        np.testing.assert_allclose(values, scores + shift, atol=atol)
+        played = policy._scores(belief, Asked(None, None, None))
+        np.testing.assert_allclose(played, values, rtol=1e-9)
+
+
+def test_old_names_say_what_they_are_now():
+    for name in ("mKG", "mmKG"):
+        with pytest.raises(ValueError, match=r"is now mLookahead\(steps=1\)"):
+            registry.find(name)

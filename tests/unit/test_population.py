@@ -9,11 +9,12 @@ from latentbandits import Decision, LinearGaussian, LinTS
 from latentbandits.models.visit import Visit
 from latentbandits.policies.checked import Asked
 from latentbandits.policies.registry import Inputs, build, entries
-from latentbandits.policies.shared import GroupedLinUCB, HierTS, HierUCB, chunks
+from latentbandits.policies.shared import HierTS, HierUCB, chunks
 from latentbandits.serving.engine.models import make_policy
 from latentbandits.testing import check_policy
 from latentbandits_related import CLUB, SCLUB, AdaTS, DynUCB, MetaTS
 from latentbandits_related.graph import CompleteGraph, random_graph
+from latentbandits_related.per_user import GroupedLinUCB
 from tests.reference.population import (
     TextbookCLUB,
     TextbookDynUCB,

@@ -5,8 +5,8 @@ import pytest
 
 from latentbandits import simulate
 from latentbandits.environments import Population
-from latentbandits.environments.population import clustered_users, unit_items
-from latentbandits.policies.shared import GroupedLinUCB
+from latentbandits_related.per_user import GroupedLinUCB
+from latentbandits_related.reproduce.clustering import clustered_users, unit_items
 
 USERS = np.eye(3)
 

@@ -18,7 +18,7 @@ from latentbandits import (
     Phased,
     Popularity,
     Visit,
-    mmKG,
+    mLookahead,
     mmTS,
     mUCB,
 )
@@ -160,7 +160,7 @@ def test_a_horizon_of_one_round():
 
 def test_the_knowledge_gradient_counts_the_rounds_that_are_left():
     """Action 1 is worth a try for 20 more rounds, and not in the last one."""
-    policy = mmKG(GaussianArms([[0.5, 0.4]], 0.5, [[0.01, 0.3]]), horizon=20)
+    policy = mLookahead(GaussianArms([[0.5, 0.4]], 0.5, [[0.01, 0.3]]), steps=1, horizon=20)
     belief, rng = policy.init(), np.random.default_rng(0)
     assert policy.decide(belief, None, rng).action == [1]
     for _ in range(19):
@@ -230,7 +230,7 @@ def test_experts_that_recommend_several_actions_share_their_weight():
 def test_the_last_round_but_one_is_worth_a_try():
     """With two rounds left, action 1 (mean 0.49, deviation 0.3) is tried; with one it is not."""
     model = GaussianArms([[0.5, 0.49]], 0.5, [[0.01, 0.3]])
-    policy, rng = mmKG(model, horizon=2), np.random.default_rng(0)
+    policy, rng = mLookahead(model, steps=1, horizon=2), np.random.default_rng(0)
     belief = policy.init()
     assert policy.decide(belief, None, rng).action == [1]
     belief = policy.update(belief, None, Decision.logged([0]), [0.5])
@@ -296,7 +296,7 @@ def test_a_counted_decision_reports_the_state_of_its_own_draw():
 def test_policies_that_are_simulated_on_request_only():
     wanted = {entry.name for entry in entries("session") if entry.on_request}
     assert wanted == {
-        "mKG", "mmKG", "mLookahead", "SingleKUCB", "UCBS", "UCBC", "TSC", "PolicyReuse",
+        "mLookahead", "SingleKUCB", "UCBS", "UCBC", "TSC", "PolicyReuse",
         "LatentOrderTS", "ProBALL", "Rank1Elim", "Rank1ElimKL",
     }  # fmt: skip
 

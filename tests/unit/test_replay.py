@@ -193,30 +193,35 @@ def test_later_rounds_count_in_the_lead_and_only_where_sessions_are_short():
     assert both.later is not None
     difference = both.rewards["mmGreedy"] - both.rewards["popularity"]
     after = both.later.rewards["mmGreedy"] - both.later.rewards["popularity"]
-    rounds = first.rounds.sum() + both.later.rounds.sum()
-    by_hand = (np.nansum(difference) + np.nansum(after)) / rounds
-    assert both.lead("mmGreedy", "popularity").mean == pytest.approx(by_hand)
+    by_user = (np.nanmean(difference, axis=1) + np.nanmean(after, axis=1)) / 2
+    lead = both.lead("mmGreedy", "popularity")
+    assert lead == pytest.approx((by_user.mean(), by_user.std(ddof=1) / np.sqrt(len(by_user))))
     # Seven rewards tell more than none: 4 standard errors.
     early, late = first.lead("mmGreedy", "popularity"), both.later.lead("mmGreedy", "popularity")
     assert late.mean - early.mean > 4 * np.hypot(early.stderr, late.stderr)
     long = generate_arms(n_users=40, n_rounds=30, n_states=3, n_actions=8, seed=7).log
     assert replay(players, long, later=True).later is None
+    few = generate_arms(n_users=40, n_rounds=3, n_states=3, n_actions=8, seed=7).log
+    assert replay(players, few, later=True).later is None  # two rows are left: no round
 
 
 def test_users_of_several_replays_are_joined():
     players = {"x": ScorePlayer(np.arange(6.0)), "y": ScorePlayer(-np.arange(6.0))}
-    whole = ragged_log(n_users=40)
-    halves = [whole.of_users(np.arange(20)), whole.of_users(np.arange(20, 40))]
+    whole = ragged_log(n_users=120)
+    halves = [whole.of_users(np.arange(60)), whole.of_users(np.arange(60, 120))]
     one, other = (replay(players, half, later=True) for half in halves)
     joined = one.joined([other], ["x", "y"])
     assert len(joined.rounds) == len(one.rounds) + len(other.rounds)
-    sums, rounds = 0.0, 0
-    for first, later in ((one, one.later), (other, other.later)):
-        for part, horizon in ((first, joined.horizons[-1]), (later, joined.later.horizons[-1])):
-            difference = part.rewards["x"][:, :horizon] - part.rewards["y"][:, :horizon]
+    means = []
+    for part, others in ((one, other), (one.later, other.later)):
+        sums, rounds = 0.0, 0
+        horizon = part.joined([others], ["x", "y"]).horizons[-1]
+        for users in (part, others):
+            difference = users.rewards["x"][:, :horizon] - users.rewards["y"][:, :horizon]
             sums += np.nansum(difference)
-            rounds += np.minimum(part.rounds, horizon).sum()
-    assert joined.lead("x", "y").mean == pytest.approx(sums / rounds)
+            rounds += np.minimum(users.rounds, horizon).sum()
+        means.append(sums / rounds)
+    assert joined.lead("x", "y").mean == pytest.approx(np.mean(means))
     assert one.joined([], ["x"]).reward("x", 3) == one.reward("x", 3)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from evidence.reward_logs import OVERLAPPING, generate_family
 
 from latentbandits import GaussianArms, Log1pRewards, load, mmTS, save
 from latentbandits.cli import main
@@ -15,7 +16,7 @@ from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.fitting import split_users
-from latentbandits.learning.generate import OVERLAPPING, generate_family, generate_ratings
+from latentbandits.learning.generate import generate_ratings
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.transforms import TransformedLearner

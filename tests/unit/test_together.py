@@ -10,7 +10,7 @@ from latentbandits.models.numerics.arrays import leaves
 from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.serving.engine import open_session
 from latentbandits.serving.engine.actions import Recalled
-from latentbandits.serving.engine.choosing import Chooser, PendingDecision, RowGenerator, Streams
+from latentbandits.serving.engine.choosing import Chooser, PendingDecision, RowGenerator, Stream
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.open_session import Learned, PendingReward, learn
@@ -125,13 +125,13 @@ def test_ties_are_broken_together_as_alone(name: str) -> None:
 def test_thompson_sampling_is_asked_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = make_engine("linear")
     calls = []
-    original = Chooser._together
+    original = Chooser._choose_alike
 
     def counted(self: Chooser, some: list[PendingDecision]) -> object:
         calls.append(len(some))
         return original(self, some)
 
-    monkeypatch.setattr(Chooser, "_together", counted)
+    monkeypatch.setattr(Chooser, "_choose_alike", counted)
     with engine.transaction():
         waiting(engine, "linear")
     assert calls == [N]
@@ -200,13 +200,13 @@ def test_a_rollback_drops_what_waits() -> None:
 
 def test_rows_have_the_numbers_of_their_own_generator() -> None:
     ids = [(i, 7 * i + 1) for i in range(5)]
-    rows = Streams().rows(ids)
+    rows = RowGenerator([Stream().start(*pair) for pair in ids])
     drawn = [
         rows.standard_normal((5, 3)), rows.standard_exponential((10, 2)), rows.random((5, 1, 2)),
         rows.random_where(np.arange(5) % 2 == 0, (5, 2)), rows.standard_normal(5),
     ]  # fmt: skip
     for i, pair in enumerate(ids):
-        alone = Streams().one(*pair)
+        alone = Stream().start(*pair)
         assert (drawn[0][i] == alone.standard_normal(3)).all()
         assert (drawn[1][2 * i : 2 * i + 2] == alone.standard_exponential((2, 2))).all()
         assert (drawn[2][i] == alone.random((1, 2))).all()

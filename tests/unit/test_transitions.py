@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from latentbandits import BernoulliArms, GaussianArms
-from latentbandits.learning.transitions import UserSequence, expected_moves, fit_transition
+from latentbandits.learning.transitions import Rounds, UserSequence, expected_states, fit_transition
 
 NOISE = 0.15
 MODEL = GaussianArms([[1.0, 0.0], [0.2, 0.8], [0.6, 0.4]], noise=NOISE)
@@ -38,11 +38,11 @@ def brute_force(densities):
 def test_the_expected_moves_are_those_of_all_paths():
     rng = np.random.default_rng(0)
     densities = [rng.standard_normal((length, 3)) for length in (5, 1, 3)]
-    padded, present = np.zeros((3, 5, 3)), np.zeros((3, 5), bool)
-    for i, density in enumerate(densities):
-        padded[i, : len(density)], present[i, : len(density)] = density, True
-    ours = expected_moves(padded, present, TRANSITION, PRIOR)
-    for actual, expected in zip(ours, brute_force(densities), strict=True):
+    rounds = Rounds.of_users(np.array([0, 5, 6, 9]))
+    ours = expected_states(np.concatenate(densities)[rounds.place], rounds, TRANSITION, PRIOR)
+    np.testing.assert_allclose(ours.states.sum(axis=1), 1)
+    found = ours.moves, ours.first(rounds), ours.log_likelihood
+    for actual, expected in zip(found, brute_force(densities), strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-10)
 
 

@@ -98,7 +98,7 @@ def test_every_family_can_be_tuned(name):
 def test_without_a_horizon_no_candidate_plans_for_one():
     small = BernoulliArms.from_means([[0.9, 0.5], [0.1, 0.5]], 0.05)
     known = default_candidates(small, 30)
-    plans = ["mmKG(horizon=30)", "mLookahead(horizon=30)"]
+    plans = ["mLookahead(steps=1, horizon=30)", "mLookahead(horizon=30)"]
     assert [text for text in known if "horizon" in text] == plans
     assert default_candidates(small, None) == [text for text in known if text not in plans]
 

@@ -23,6 +23,7 @@ from latentbandits.learning.attributes.gate import (
     GateParameters,
     PrepareGated,
 )
+from latentbandits.learning.backends.backend import add
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log, read_log_with
 from latentbandits.learning.save import save_fit
@@ -202,7 +203,7 @@ def test_sums_of_partitions_add():
     order = rng.permutation(300)
     halves = [gates.GatePartition(*(x[order[i::2]] for x in part)) for i in range(2)]
     whole = learner.summarise(part, parameters)
-    added = learner.summarise(halves[0], parameters) + learner.summarise(halves[1], parameters)
+    added = add(*(learner.summarise(half, parameters) for half in halves))
     for one, other in zip(whole, added, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-9)
 

@@ -52,7 +52,7 @@ export class ServiceError extends Error {
 
   constructor(status: number, code: string, message: string) {
     super(status ? `${status} ${code}: ${message}` : message);
-    this.name = new.target.name;
+    this.name = "ServiceError"; // spelled out: a minifier renames classes
     this.status = status;
     this.code = code;
   }
@@ -62,6 +62,7 @@ export class ServiceError extends Error {
 export class NoAnswerError extends ServiceError {
   constructor(message: string) {
     super(0, "no_answer", message);
+    this.name = "NoAnswerError";
   }
 }
 

@@ -9,20 +9,9 @@ import numpy as np
 
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.policies.checked import Asked, Outcome
+from latentbandits.policies.checked import Outcome
 from latentbandits.policies.shared import chunks
-from latentbandits.policies.shared.base import (
-    Ridge,
-    ScoredPopulation,
-    Sums,
-    add_to_ridge,
-    add_to_sums,
-    confidence,
-    empty_sums,
-    optimistic_index,
-    pool,
-    weights,
-)
+from latentbandits.policies.shared.base import Sums, add_to_sums, empty_sums
 from latentbandits_related.graph import (
     CompleteGraph,
     Flags,
@@ -35,6 +24,15 @@ from latentbandits_related.graph import (
     no_cuts,
     random_graph,
     sparse_probability,
+)
+from latentbandits_related.ridge import (
+    ClusteredUCB,
+    Ridge,
+    add_to_ridge,
+    confidence,
+    played_features,
+    pool,
+    weights,
 )
 
 
@@ -51,7 +49,7 @@ class ClubBelief(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class CLUB(ScoredPopulation[ClubBelief]):
+class CLUB(ClusteredUCB[ClubBelief]):
     """CLUB of Gentile, Li & Zappella (2014): LinUCB on the component of the user who asks.
 
     An edge (i, l) of the asking user i is cut if |w_i - w_l| > alpha2 (F(T_i) + F(T_l)), with w and
@@ -91,9 +89,7 @@ class CLUB(ScoredPopulation[ClubBelief]):
     _start: IntArray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        checks.positive_count("n_users", self.n_users)
-        checks.positive_count("n_features", self.n_features)
-        checks.positive_number("alpha", self.alpha)
+        self._check_sizes()
         if not self.alpha2 > 0:
             raise ValueError(f"alpha2 must be above zero (inf: no edge is cut); got {self.alpha2}")
         graph = user_graph(self.graph, self.n_users, self.n_clusters, self.seed)
@@ -113,14 +109,12 @@ class CLUB(ScoredPopulation[ClubBelief]):
             no_cuts(self._graph, n),
         )
 
-    def _scores(self, belief: ClubBelief, asked: Asked) -> FloatArray:
-        component = belief.component[np.arange(len(asked.context.user)), asked.context.user]
-        ridge = chunks.take(belief.pooled, component)
-        return optimistic_index(ridge, asked.context.features, self.alpha, belief.rounds)
+    def _regression(self, belief: ClubBelief, user: IntArray) -> Ridge:
+        return chunks.take(belief.pooled, belief.component[np.arange(len(user)), user])
 
     def _learn(self, belief: ClubBelief, outcome: Outcome) -> ClubBelief:
         population, user = np.arange(len(outcome.action)), outcome.context.user
-        x = outcome.context.features[population, outcome.action]
+        x = played_features(outcome)
         sums = add_to_sums(chunks.take(belief.users, user), x, outcome.reward)
         users = chunks.put(belief.users, user, sums)
         name = belief.component[population, user]

@@ -17,12 +17,7 @@ from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.visit import Visit, check_visit
 from latentbandits.policies.checked import Asked, Outcome
-from latentbandits.policies.shared.base import (
-    ScoredPopulation,
-    invert,
-    optimistic_index,
-    pool,
-)
+from latentbandits.policies.shared.base import ScoredPopulation, invert
 from latentbandits_related.club import user_graph
 from latentbandits_related.graph import (
     Flags,
@@ -30,6 +25,7 @@ from latentbandits_related.graph import (
     components,
     components_after_cut,
 )
+from latentbandits_related.ridge import optimistic_index, pool
 
 
 class CofibaBelief(NamedTuple):

@@ -9,19 +9,15 @@ import numpy as np
 
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.policies.checked import Asked, Outcome
+from latentbandits.policies.checked import Outcome
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import (
-    Ridge,
-    ScoredPopulation,
     Sums,
-    add_to_ridge,
     add_to_sums,
     empty_sums,
     invert,
-    optimistic_index,
-    weights,
 )
+from latentbandits_related.ridge import ClusteredUCB, Ridge, add_to_ridge, played_features, weights
 
 
 class Member(NamedTuple):
@@ -44,7 +40,7 @@ class DynBelief(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class DynUCB(ScoredPopulation[DynBelief]):
+class DynUCB(ClusteredUCB[DynBelief]):
     """DynUCB of Nguyen & Lauw (2014): LinUCB on one of k clusters; the served user may move.
 
     After each reward the user goes to the cluster with the nearest weights, argmin_k |w_i - w_k|.
@@ -76,10 +72,8 @@ class DynUCB(ScoredPopulation[DynBelief]):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        checks.positive_count("n_users", self.n_users)
-        checks.positive_count("n_features", self.n_features)
+        self._check_sizes()
         checks.positive_count("n_clusters", self.n_clusters)
-        checks.positive_number("alpha", self.alpha)
 
     def init(self, n_sessions: int = 1) -> DynBelief:
         n, d, k = checks.session_count(n_sessions, None), self.n_features, self.n_clusters
@@ -96,15 +90,13 @@ class DynUCB(ScoredPopulation[DynBelief]):
             np.zeros((n, k, d)),
         )
 
-    def _scores(self, belief: DynBelief, asked: Asked) -> FloatArray:
-        population = np.arange(len(asked.context.user))
-        cluster = chunks.take(belief.users, asked.context.user).cluster
-        ridge = Ridge(belief.inverse[population, cluster], belief.products[population, cluster])
-        return optimistic_index(ridge, asked.context.features, self.alpha, belief.rounds)
+    def _regression(self, belief: DynBelief, user: IntArray) -> Ridge:
+        here = np.arange(len(user)), chunks.take(belief.users, user).cluster
+        return Ridge(belief.inverse[here], belief.products[here])
 
     def _learn(self, belief: DynBelief, outcome: Outcome) -> DynBelief:
         population = np.arange(len(outcome.action))
-        x = outcome.context.features[population, outcome.action]
+        x = played_features(outcome)
         member = chunks.take(belief.users, outcome.context.user)
         sums = add_to_sums(Sums(member.gram, member.products), x, outcome.reward)
         gram, products = belief.gram.copy(), belief.products.copy()

@@ -277,8 +277,7 @@ def bernoulli_divergence(p: FloatArray, q: FloatArray) -> FloatArray:
     with np.errstate(divide="ignore", invalid="ignore"):
         first = np.where(p > 0, p * np.log(p / q), 0.0)
         second = np.where(p < 1, (1 - p) * np.log((1 - p) / (1 - q)), 0.0)
-    total: FloatArray = first + second
-    return total
+    return first + second
 
 
 def _survivors(stands: IntArray) -> BoolArray:

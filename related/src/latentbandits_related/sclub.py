@@ -10,19 +10,21 @@ import numpy as np
 
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.policies.checked import Asked, Outcome
+from latentbandits.policies.checked import Outcome
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import (
-    Ridge,
-    ScoredPopulation,
     Sums,
-    add_to_ridge,
     add_to_sums,
-    confidence,
-    empty_ridge,
     empty_sums,
     invert,
-    optimistic_index,
+)
+from latentbandits_related.ridge import (
+    ClusteredUCB,
+    Ridge,
+    add_to_ridge,
+    confidence,
+    empty_ridge,
+    played_features,
     weights,
 )
 
@@ -46,7 +48,7 @@ class SclubBelief(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class SCLUB(ScoredPopulation[SclubBelief]):
+class SCLUB(ClusteredUCB[SclubBelief]):
     """SCLUB of Li, Chen, Li & Leung (2019), tests as in the authors' code.
 
     Phase s lasts 2^s rounds; at its start nobody is checked, and each set j stores its weights w0_j
@@ -81,9 +83,7 @@ class SCLUB(ScoredPopulation[SclubBelief]):
     a_p: float = math.sqrt(2)
 
     def __post_init__(self) -> None:
-        checks.positive_count("n_users", self.n_users)
-        checks.positive_count("n_features", self.n_features)
-        checks.positive_number("alpha", self.alpha)
+        self._check_sizes()
         for name, value in (("a_theta", self.a_theta), ("a_p", self.a_p)):
             if not value > 0:
                 raise ValueError(f"{name} must be above zero (inf: never split); got {value}")
@@ -108,14 +108,12 @@ class SCLUB(ScoredPopulation[SclubBelief]):
             start_counts=np.zeros((n, m)),
         )
 
-    def _scores(self, belief: SclubBelief, asked: Asked) -> FloatArray:
-        mine = belief.set_of[np.arange(len(asked.context.user)), asked.context.user]
-        ridge = chunks.take(belief.set_ridges, mine)
-        return optimistic_index(ridge, asked.context.features, self.alpha, belief.rounds)
+    def _regression(self, belief: SclubBelief, user: IntArray) -> Ridge:
+        return chunks.take(belief.set_ridges, belief.set_of[np.arange(len(user)), user])
 
     def _learn(self, belief: SclubBelief, outcome: Outcome) -> SclubBelief:
         population, user = np.arange(len(outcome.action)), outcome.context.user
-        x = outcome.context.features[population, outcome.action]
+        x = played_features(outcome)
         user_sums = add_to_sums(chunks.take(belief.users, user), x, outcome.reward)
         mine = belief.set_of[population, user]
         ridge = add_to_ridge(chunks.take(belief.set_ridges, mine), x, outcome.reward)

@@ -64,8 +64,7 @@ class _Structured(LatentPolicy[ArmStatistics], ABC):
     def _allowed(self, belief: ArmStatistics) -> BoolArray:
         """Return Theta_t, `(n, S)`; it may be empty."""
         bound = self.model.noise * np.sqrt(2 * self.alpha * self._log_round(belief))
-        allowed: BoolArray = self._violation(belief) <= bound
-        return allowed
+        return self._violation(belief) <= bound
 
     def _least_violated(self, belief: ArmStatistics) -> IntArray:
         """Return the state with the least evidence against it, `(n,)`."""

@@ -300,8 +300,7 @@ def _compared(D: FloatArray, v: FloatArray) -> FloatArray:
     shares = np.zeros(len(counts))
     multiplicity = counts[kept].astype(np.float64)
     shares[kept] = _all_pairs(points[1:, kept], points[:1, kept], None, multiplicity)[0]
-    spread: FloatArray = (shares / counts)[index.ravel()]
-    return spread
+    return (shares / counts)[index.ravel()]
 
 
 def _pair(D_a: float, D_b: float, v_a: float, v_b: float) -> FloatArray:

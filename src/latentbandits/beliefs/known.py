@@ -48,5 +48,4 @@ def condition(
 def mean_rewards(model: KnownModel, belief: KnownBelief, context: Context) -> FloatArray:
     """Return sum_s P(s) mu_hat(a, x, s), the posterior mean reward: `(n, n_actions)`."""
     weights = states.probabilities(belief.log_weights)
-    total: FloatArray = (weights[:, None, :] @ model.expected_rewards(context))[:, 0]
-    return total
+    return (weights[:, None, :] @ model.expected_rewards(context))[:, 0]

@@ -117,10 +117,16 @@ def show_fit(
     console: Console, report: Mapping[str, Any], more: Iterable[Table] = (), *, verbose: bool
 ) -> None:
     """Print the verdict and the states; if `verbose`, then `more` and all tables of the report."""
-    from latentbandits.learning.assess.tables import one_state_sentence, summary_table, tables
+    from latentbandits.learning.assess.tables import (
+        dynamics_sentence,
+        one_state_sentence,
+        summary_table,
+        tables,
+    )
 
     judged = report.get("judgement")  # None: not assessed, or by version 0.1
-    sentences = [judged["sentence"] if judged else "", one_state_sentence(report)]
+    verdict = judged["sentence"] if judged else ""
+    sentences = [verdict, one_state_sentence(report), dynamics_sentence(report)]
     for sentence in filter(None, sentences):
         say(console, sentence)
     show_tables([summary_table(report)], console)

@@ -99,6 +99,9 @@ def _add_model(group: Options) -> None:
     add("--rank", type=_auto(positive), default="auto", metavar="N", help=rank)
     reg = "regularisation of a linear model, or auto (default)"
     add("--reg", type=_auto(above_zero), default="auto", metavar="X", help=reg)
+    moves = "whether a user's state moves between rows: %(choices)s (default auto: by held-out "
+    moves += "evidence of rows in their order)"
+    add("--dynamics", choices=("auto", "none", "markov"), default="auto", metavar="D", help=moves)
     methods = "how arms are learned (default em)"
     add("--method", choices=("em", "spectral"), default="em", help=methods)
     noise = "standard deviation of a reward (default: from residuals)"

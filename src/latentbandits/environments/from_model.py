@@ -126,8 +126,7 @@ class UserInstances:
             chosen = rng.integers(len(self.contexts), size=(self.n_runs, self.offered))
         else:
             chosen = rng.integers(len(self.contexts), size=self.n_runs)
-        context: FloatArray = self.contexts[chosen]
-        return context
+        return self.contexts[chosen]
 
 
 def check_contexts(model: KnownModel, contexts: ArrayLike | None) -> Contexts | None:
@@ -233,8 +232,7 @@ class _AtPoint:
         self, theta: IntArray, context: Context, action: IntArray, reward: FloatArray
     ) -> FloatArray:
         density = self.model.log_likelihood(context, action, reward)
-        chosen: FloatArray = density[np.arange(len(theta)), theta]
-        return chosen
+        return density[np.arange(len(theta)), theta]
 
 
 class _AroundMeans(_AtPoint):

@@ -158,30 +158,3 @@ class PopulationInstances:
         place = population[:, None], shown
         all_means[place], all_rewards[place], eligible[place] = means, rewards, True
         return Round(Visit(user, None), all_means, all_rewards, eligible)  # type: ignore[arg-type]
-
-
-def clustered_users(n_users: int, n_clusters: int, n_features: int) -> Users:
-    """Return a function that draws users whose weights are one of `n_clusters` unit vectors.
-
-    Clusters are equally large, to within one user.
-    """
-    positive_count("n_clusters", n_clusters)
-
-    def draw(n_runs: int, rng: np.random.Generator) -> Crowd:
-        centres = unit_vectors((n_runs, n_clusters, n_features), rng)
-        groups = np.tile(np.arange(n_users) % n_clusters, (n_runs, 1))
-        return Crowd(centres[np.arange(n_runs)[:, None], groups], groups)
-
-    return draw
-
-
-def unit_items(n_items: int, n_features: int) -> ItemFeatures:
-    """Return a function that draws items whose features have length one."""
-    return lambda n_runs, rng: unit_vectors((n_runs, n_items, n_features), rng)
-
-
-def unit_vectors(shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
-    """Draw vectors on the unit sphere of the last axis."""
-    vectors = rng.standard_normal(shape)
-    vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors

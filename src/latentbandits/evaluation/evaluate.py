@@ -485,7 +485,7 @@ def _weight_warnings(weighted: Mapping[str, WeightedLog], horizon: int) -> list[
         if size < MIN_ESS:
             warnings.append(
                 f"The effective sample size of {name} falls to {size:.0f} within {horizon} rounds: "
-                "the log says little about it, and intervals are too narrow. Shorten --horizon, or "
-                "log more sessions with more exploration."
+                "the log says little about it, and intervals are too narrow. Shorten the horizon, "
+                "or log more sessions with more exploration."
             )
     return warnings

@@ -343,5 +343,4 @@ def keep_active(data: Ratings, more_than: int) -> Ratings:
 
 
 def _frequent(codes: IntArray, more_than: int) -> BoolArray:
-    frequent: BoolArray = np.bincount(codes)[codes] > more_than
-    return frequent
+    return np.bincount(codes)[codes] > more_than

@@ -118,9 +118,7 @@ class WithActions(Learnable):
 
     def divergence(self, phi: FloatArray, prior: FloatArray) -> FloatArray:
         """Return the divergence of the rewards' parameters and that of rho, `(R,)`."""
-        after, before = phi[..., -1], prior[..., -1]
-        gain = ((after - before) * dirichlet.expected_log(after)).sum(axis=-1)
-        kl = gain - dirichlet.log_normaliser(after) + dirichlet.log_normaliser(before)
+        kl = dirichlet.divergence(phi[..., -1], prior[..., -1])
         inner = self.rewards.divergence(phi[..., :-1], prior[..., :-1])
         total: FloatArray = inner + kl.sum(axis=-1)
         return total

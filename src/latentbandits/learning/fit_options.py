@@ -26,6 +26,7 @@ from latentbandits.models.registry import reward_families, reward_family
 Kind = Literal["auto", "linear", "arms"]
 Form = Literal["linear", "arms"]
 Auto = Literal["auto"]
+Dynamics = Literal["auto", "none", "markov"]
 Mask = Callable[[FloatArray], BoolArray]
 
 MOST_ARMS = 50
@@ -78,6 +79,8 @@ class FitOptions(Opening):
         click_model: how users look at a list: "each", "cascade" or "positions"; "auto" compares
             them by the evidence of held-out users.
         examination: how often each position is looked at, for "positions"; None: learned.
+        dynamics: "markov" is a latent state that moves between a user's rows, "none" one that
+            stands still; "auto" compares both by how well they predict held-out users' rows.
         earlier: a model and its catalogue, which are one of the starts of a fit of arms.
         seed: of all randomness.
         assess: whether the model is judged on held-out users; without it there is no verdict, no
@@ -103,6 +106,7 @@ class FitOptions(Opening):
     item_features: TableSource | None = None
     click_model: ClickModelName = "auto"
     examination: Sequence[float] | None = None
+    dynamics: Dynamics = "auto"
     earlier: tuple[Any, Catalogue | None] | None = None
     seed: int = 0
     assess: bool = True
@@ -114,6 +118,12 @@ class FitOptions(Opening):
         rewards, transform = self.rewards, self.transform
         _one_of("rewards", rewards, ("auto", *reward_families()))
         _one_of("method", self.method, get_args(Method))
+        _one_of("dynamics", self.dynamics, get_args(Dynamics))
+        if self.dynamics == "markov" and (kind == "linear" or transform is not None):
+            raise LogError(
+                "dynamics markov is for models of --kind arms, without a transform: the state of "
+                "other models stands still"
+            )
         if transform is not None:
             _one_of("transform", transform, tuple(TRANSFORMS))
             if rewards not in ("auto", "gaussian"):

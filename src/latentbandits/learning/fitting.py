@@ -32,11 +32,10 @@ from latentbandits.learning.assess.comparisons import (
     factorise,
     learn_one_state,
 )
+from latentbandits.learning.assess.list_replay import ListRounds
 from latentbandits.learning.assess.replay import Replay
 from latentbandits.learning.assess.report import cautions
 from latentbandits.learning.assess.verdict import (
-    LISTS,
-    TOO_FEW,
     judge_policies,
     saved_and_loaded,
     unjudged,
@@ -50,6 +49,7 @@ from latentbandits.learning.attributes.regression import RowLearner
 from latentbandits.learning.backends.backend import Engine, Merged, Without, engine_of
 from latentbandits.learning.backends.opening import opened
 from latentbandits.learning.confounding import has_propensities, learn_choices
+from latentbandits.learning.dynamics import NOT_TRIED, DynamicsChoice, choose_dynamics
 from latentbandits.learning.fit_options import (
     FitOptions,
     Form,
@@ -206,6 +206,11 @@ class Users(NamedTuple):
     confoundable: bool  # whether the log lacks propensities
     about: dict[str, Any]  # what the report says about the log
     shown: ClickChoice | None = None  # how users look at lists; None: actions are shown alone
+
+    @property
+    def lists(self) -> ListRounds | None:
+        """The lists that rounds of replay show; None: single actions."""
+        return None if self.shown is None else self.shown.rounds
 
 
 @contextmanager
@@ -398,6 +403,7 @@ class Choice:
     one_state: Selection
     comparison: StateComparison | None  # with one state; None if the choice has one state only
     kinds: KindChoice | None = None  # with the other kind of model
+    dynamics: DynamicsChoice = NOT_TRIED
 
 
 class Result(NamedTuple):
@@ -419,14 +425,14 @@ def learn(users: Users, options: FitOptions, bar: Progress) -> Result:
     Each optional step is left out if it clearly lowers the evidence of the users for choices.
     """
     check_sizes(options.states, options.rank, users.everyone)
-    choice = _select_kind(users, options, bar)
+    choice = _let_move(_select_kind(users, options, bar), users, options, bar)
     selection, steps = choice.selection, choice.steps
     bar.start("learning from all users", 1)
     selection, written = _learn_all(
         selection, users.everyone, users.few, users.choosing, options.seed
     )
     candidate, disagreement, widening = selection.learned, None, None
-    if options.bootstrap:
+    if options.bootstrap and choice.dynamics.chosen == "none":
         disagreement = bootstrap(
             selection.learner, users.few, candidate, options.bootstrap, seed=options.seed,
             progress=bar,
@@ -495,6 +501,26 @@ def _select_kind(users: Users, options: FitOptions, bar: Progress) -> Choice:
     return choice
 
 
+def _let_move(choice: Choice, users: Users, options: FitOptions, bar: Progress) -> Choice:
+    """Return the choice, with states that move if rows of held-out users are then predicted better.
+
+    A quick fit does not try it.
+    """
+    if options.quick and options.dynamics == "auto":
+        return choice
+    attributes = (users.attributes, users.rows, users.items, users.shown)
+    dynamics = options.dynamics
+    if any(part is not None for part in attributes):
+        if dynamics == "markov":
+            raise LogError("dynamics markov is not for lists, nor with attributes or features")
+        return replace(choice, dynamics=DynamicsChoice("none", "it has attributes or lists"))
+    selection, chosen = choose_dynamics(
+        dynamics, choice.selection, users.few, users.choosing, options.wanted_states,
+        order=options.order, seed=options.seed, progress=bar,
+    )  # fmt: skip
+    return replace(choice, selection=selection, dynamics=chosen)
+
+
 def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Choice:
     """Choose the settings of the model, whether rewards are transformed, and if states pay."""
     learner, families = _learner(users, form, options, bar)
@@ -521,8 +547,9 @@ def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Cho
     comparison = None
     if one_state is not selection:
         comparison = compare_with_one_state(
-            one_state, selection, users.choosing, seed, _passes(options, selection.learned)
-        )
+            one_state, selection, users.choosing, seed, _passes(options, selection.learned),
+            users.lists,
+        )  # fmt: skip
         # Users' attributes and explicit requests are reasons for states that rewards alone are not.
         if wanted is None and users.attributes is None and comparison.takes_one:
             selection = _with_row(selection, one_state)
@@ -592,6 +619,7 @@ def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any
         "selection": report.of_selection(selection.rows, selection.chosen),
         "steps": [step.row() for step in choice.steps],
         "one_state": None if choice.comparison is None else choice.comparison.report(),
+        "dynamics": choice.dynamics.report(written.model),
         "states": report.of_states(written, result.catalogue),
         "uncertainty": report.of_uncertainty(
             written, result.disagreement, options.bootstrap, options.seed
@@ -630,12 +658,9 @@ def assess(
     spread = excess_spread(written, users.everyone.summary, users.everyone.action_ids)
     if spread:
         doubts = (*doubts, spread)
-    judged = None
-    if users.shown is None:
-        judged = _replayed(users, result, candidate, written, doubts, options, bar)
+    judged = _replayed(users, result, candidate, written, doubts, options, bar)
     if judged is None:
-        why = TOO_FEW if users.shown is None else LISTS
-        judged = unjudged(written, why=why, doubts=doubts, seed=seed, progress=bar)
+        judged = unjudged(written, lists=users.lists, doubts=doubts, seed=seed, progress=bar)
     content: dict[str, Any] = {
         "judgement": judged,
         "held_out": report.of_held_out(scores, users.kept.summary, users.judging, doubts),
@@ -668,7 +693,7 @@ def _replayed(
     judgement = judge_policies(
         candidate, users.kept, users.judging, choosing=None if quick else users.choosing,
         written=written, baselines=baselines, policies=(QUICK_POLICY,) if quick else (),
-        passes=_passes(options, candidate), seed=seed, progress=bar,
+        passes=_passes(options, candidate), lists=users.lists, seed=seed, progress=bar,
     )  # fmt: skip
     if not judgement:
         return None
@@ -709,8 +734,9 @@ def _replay_further(
                 learned, _ = widened(selection.learner, learned, disagreement, others.summary)
             learned = saved_and_loaded(learned, result.catalogue)
             judgement = judge_policies(
-                learned, others, part, policies=(policy,), seed=options.seed, progress=bar
-            )
+                learned, others, part, policies=(policy,), lists=users.lists, seed=options.seed,
+                progress=bar,
+            )  # fmt: skip
             if judgement:
                 replays.append(judgement.replay)
     return tuple(replays)

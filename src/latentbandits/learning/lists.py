@@ -21,6 +21,7 @@ from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.learning.assess.heldout import MOST_ROUNDS
+from latentbandits.learning.assess.list_replay import ListRounds
 from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log, distinct
@@ -117,6 +118,13 @@ class Lists(NamedTuple):
         there = ~np.isnan(self.rewards)
         last: IntArray = there.shape[1] - there[:, ::-1].argmax(axis=1)
         return last
+
+    def usual_length(self, cascade: bool) -> int:
+        """The length of most lists; in a `cascade`, where lists may end at a click, of others."""
+        whole = ~(self.rewards == 1).any(axis=1)
+        lengths = self.lengths[whole] if cascade and whole.any() else self.lengths
+        counts = np.bincount(lengths)
+        return int(len(counts) - 1 - counts[::-1].argmax())
 
     @property
     def below_click(self) -> int:
@@ -265,6 +273,11 @@ class ClickChoice(NamedTuple):
             return None
         return PositionClicks([[1.0]], [[1.0]], examination=self.model.examination)
 
+    @property
+    def rounds(self) -> ListRounds:
+        """The lists that rounds of replay show."""
+        return ListRounds(self.about["length"], self.model)
+
     def report(self) -> dict[str, Any]:
         """Return plain data for report.json."""
         return {"name": self.model.name, "reason": self.reason, **self.about}
@@ -324,6 +337,7 @@ def choose_click_model(
     about: dict[str, Any] = {
         "lists": len(lists.rewards),
         "lengths": {int(length): int(n) for length, n in zip(lengths, counts, strict=True)},
+        "length": lists.usual_length(name == "cascade"),
         "candidates": candidates,
         "not_observed": lists.below_click if name == "cascade" else 0,
         "rows": rows.tolist(),

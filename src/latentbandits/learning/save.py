@@ -90,6 +90,8 @@ def results(fit: Fit) -> dict[str, Any]:
         "model": type(fit.model).__name__,
         "n_states": fit.model.n_states,
         "rank": report["settings"]["rank"],
+        "dynamics": report["dynamics"]["chosen"],
+        "mean_stay": [state["lasts"] for state in report["states"]],
         "steps": report["steps"],
         "one_state": report["one_state"],
         **{name: judged[name] for name in _JUDGED},

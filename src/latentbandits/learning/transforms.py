@@ -143,5 +143,4 @@ def smearing(kind: type[TransformedRewards], inner: Learned, log: AnyLog) -> Flo
     if inner.features is not None:
         return overall
     factors = kind.smearing_of(sums / np.maximum(counts, 1.0), average)
-    pooled: FloatArray = (counts * factors + _POOLED * overall) / (counts + _POOLED)
-    return pooled
+    return (counts * factors + _POOLED * overall) / (counts + _POOLED)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import pairwise
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.arms.bernoulli import BernoulliArms
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.composed.markov import Markov
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.composed.markov import Markov, switching_matrix
 from latentbandits.models.protocol import KnownModel
 
 
@@ -60,77 +61,109 @@ def fit_transition(
     """
     if not sequences:
         raise ValueError("give at least one user's sequence to learn a transition from")
-    log_density, present = _emissions(model, sequences)
+    log_density, rounds = _emissions(model, sequences)
     n_states = model.n_states
     if start is None:
-        stay = 0.9 if n_states > 1 else 1.0
-        away = (1 - stay) / max(n_states - 1, 1)
-        rows = np.full((n_states, n_states), away)
-        np.fill_diagonal(rows, stay)
+        rows = switching_matrix(n_states, 0.1)
     else:
         rows = checks.transition_matrix(start, n_states)
     prior = np.exp(model.log_state_prior).mean(axis=0)
     likelihoods: list[float] = []
     for step in range(max_steps):
-        moves, first, log_likelihood = expected_moves(log_density, present, rows, prior)
-        likelihoods.append(log_likelihood)
-        if step > 0 and likelihoods[-1] - likelihoods[-2] < tolerance * present.sum():
+        expected = expected_states(log_density, rounds, rows, prior)
+        likelihoods.append(expected.log_likelihood)
+        if step > 0 and likelihoods[-1] - likelihoods[-2] < tolerance * len(log_density):
             break
-        visits = moves.sum(axis=1, keepdims=True)
-        rows = np.divide(moves, visits, out=rows.copy(), where=visits > 0)
-        prior = first / first.sum()
+        visits = expected.moves.sum(axis=1, keepdims=True)
+        rows = np.divide(expected.moves, visits, out=rows.copy(), where=visits > 0)
+        prior = expected.first(rounds) / len(sequences)
         if progress is not None:
             progress(1)
     return TransitionFit(rows, prior, tuple(likelihoods))
 
 
-def expected_moves(
-    log_density: FloatArray, present: BoolArray, transition: FloatArray, prior: FloatArray
-) -> tuple[FloatArray, FloatArray, float]:
-    """Return the E step: expected counts of moves s to s' and of first states, log likelihood.
+class Rounds(NamedTuple):
+    """The rows of users in their order, regrouped by round: rows of one round are adjacent.
 
-    `log_density` is log p(r | s), `(n_users, n_rounds, n_states)`; a user's rounds are `present`
-    from the first without a gap. Forward and backward messages are computed for all users at once.
+    Users with more rounds come first, so that those with a next round are the first of a round.
     """
-    n_users, n_rounds, n_states = log_density.shape
-    top = np.where(present[:, :, None], log_density, 0.0).max(axis=2, keepdims=True)
-    density = np.where(present[:, :, None], np.exp(log_density - top), 1.0)
-    forward = np.empty((n_users, n_rounds, n_states))
-    scale = np.ones((n_users, n_rounds))
-    predicted: FloatArray = np.broadcast_to(prior, (n_users, n_states))
-    for t in range(n_rounds):
-        message = predicted * density[:, t]
-        total = message.sum(axis=1)
-        scale[:, t] = np.where(present[:, t], total, 1.0)
-        forward[:, t] = message / total[:, None]
-        predicted = forward[:, t] @ transition
-    moves = np.zeros((n_states, n_states))
-    backward = np.ones((n_users, n_states))
-    for t in range(n_rounds - 1, 0, -1):
-        ahead = density[:, t] * backward / scale[:, t, None]
-        joint = forward[:, t - 1, :, None] * transition * ahead[:, None, :]
-        moves += joint[present[:, t]].sum(axis=0)
-        backward = np.where(present[:, t, None], ahead @ transition.T, backward)
-    first = forward[:, 0] * backward
-    first /= first.sum(axis=1, keepdims=True)
-    log_likelihood = float((np.log(scale) + np.where(present, top[:, :, 0], 0.0)).sum())
-    return moves, first.sum(axis=0), log_likelihood
+
+    place: IntArray  # (n_rows,): the row at each place of the new order
+    edges: IntArray  # (n_rounds + 1,): where each round begins, and the end
+
+    @classmethod
+    def of_users(cls, starts: IntArray) -> Self:
+        """Regroup the rows of users, whose rows begin at `starts` (n_users + 1,).
+
+        >>> Rounds.of_users(np.array([0, 1, 3])).place  # one row of a user, two of another
+        array([1, 0, 2])
+        """
+        lengths = np.diff(starts)
+        order = np.argsort(-lengths, kind="stable")
+        longest = int(lengths.max(initial=0))
+        active = np.searchsorted(-lengths[order], -np.arange(longest), side="left")
+        edges = np.append(0, np.cumsum(active))
+        parts = [starts[order[:n]] + t for t, n in enumerate(active)]
+        return cls(np.concatenate([np.zeros(0, np.int64), *parts]), edges)
+
+    def each(self) -> list[slice]:
+        """Return the places of each round's rows."""
+        return [slice(low, high) for low, high in pairwise(self.edges.tolist())]
 
 
-def _emissions(
-    model: KnownModel, sequences: Sequence[UserSequence]
-) -> tuple[FloatArray, BoolArray]:
-    """Return log p(r | s) of every user's rounds, padded, and a mask of the real rounds."""
+class Expected(NamedTuple):
+    """The E step of Baum-Welch: expectations given all rewards, over all users."""
+
+    states: FloatArray  # (n_rows, n_states): P(s | the user's rewards), by round
+    moves: FloatArray  # (n_states, n_states): number of moves from s to s'
+    log_predictive: FloatArray  # (n_rows,): log density of each row given the user's earlier ones
+
+    @property
+    def log_likelihood(self) -> float:
+        return float(self.log_predictive.sum())
+
+    def first(self, rounds: Rounds) -> FloatArray:
+        """Return the expected number of users that begin in each state."""
+        total: FloatArray = self.states[: rounds.edges[1]].sum(axis=0)
+        return total
+
+
+def expected_states(
+    log_density: FloatArray, rounds: Rounds, transition: FloatArray, prior: FloatArray
+) -> Expected:
+    """Return the expected states and moves of all users: forward and backward messages.
+
+    `log_density` is log p(r | s), `(n_rows, n_states)`, in the order of `rounds`. The weights
+    `transition` and `prior` need not sum to one.
+    """
+    top = log_density.max(axis=1, keepdims=True)
+    density = np.exp(log_density - top)
+    forward, scale = np.empty_like(density), np.empty((len(density), 1))
+    predicted = prior[None]
+    for now in rounds.each():
+        message = predicted[: now.stop - now.start] * density[now]
+        scale[now] = message.sum(axis=1, keepdims=True)
+        forward[now] = message / scale[now]
+        predicted = forward[now] @ transition
+    states, moves = forward.copy(), np.zeros_like(transition)
+    ahead = np.zeros((0, len(transition)))
+    for now in reversed(rounds.each()):
+        n = len(ahead)  # users with a next round
+        moves += forward[now][:n].T @ ahead
+        backward = np.ones((now.stop - now.start, len(transition)))
+        backward[:n] = ahead @ transition.T
+        states[now] *= backward
+        ahead = density[now] * backward / scale[now]
+    return Expected(states, transition * moves, (np.log(scale) + top)[:, 0])
+
+
+def _emissions(model: KnownModel, sequences: Sequence[UserSequence]) -> tuple[FloatArray, Rounds]:
+    """Return log p(r | s) of every row of all users, and its order."""
     if model.n_sessions is not None:
         raise ValueError("give a model that all users share, not one instance per session")
     densities = [_density(model, i, user) for i, user in enumerate(sequences)]
-    longest = max(len(d) for d in densities)
-    log_density = np.zeros((len(densities), longest, model.n_states))
-    present = np.zeros((len(densities), longest), np.bool_)
-    for i, density in enumerate(densities):
-        log_density[i, : len(density)] = density
-        present[i, : len(density)] = True
-    return log_density, present
+    rounds = Rounds.of_users(np.cumsum([0, *(len(density) for density in densities)]))
+    return np.concatenate(densities)[rounds.place], rounds
 
 
 def _density(model: KnownModel, user: int, sequence: UserSequence) -> FloatArray:

@@ -207,8 +207,7 @@ def required(context: Context) -> FloatArray:
 
 def played(context: Context, action: IntArray) -> FloatArray:
     """Return the features of each session's action: `(n_sessions, n_features)`."""
-    chosen: FloatArray = required(context)[np.arange(len(action)), action]
-    return chosen
+    return required(context)[np.arange(len(action)), action]
 
 
 def positive_arrays(**values: ArrayLike) -> dict[str, FloatArray]:

@@ -180,13 +180,11 @@ class Positions(ClickModel):
         return np.where(uniform < self.looked(attractions.shape[1]), attractions, 0.0)
 
     def value(self, means: FloatArray) -> FloatArray:
-        total: FloatArray = means @ self.looked(means.shape[1])
-        return total
+        return means @ self.looked(means.shape[1])
 
     def best_value(self, means: FloatArray, length: int) -> FloatArray:
         best = -np.sort(-means, axis=1)[:, :length]
-        total: FloatArray = best @ -np.sort(-self.looked(length))
-        return total
+        return best @ -np.sort(-self.looked(length))
 
 
 AnyClickModel: TypeAlias = ClickModel | str

@@ -203,8 +203,7 @@ def average_rewards(
     if isinstance(model, AveragesRewards):
         return model.average_rewards(weights, parameters, context)
     mean, _ = model.posterior_rewards(parameters, context)
-    total: FloatArray = (weights[:, None, :] @ mean)[:, 0]
-    return total
+    return (weights[:, None, :] @ mean)[:, 0]
 
 
 @runtime_checkable
@@ -259,14 +258,12 @@ class Extendable(Protocol):
 
 def support_of(model: KnownModel) -> Support:
     """Return the rewards that a model allows; all numbers if it does not say."""
-    support: Support = getattr(model, "support", REALS)
-    return support
+    return getattr(model, "support", REALS)
 
 
 def inner_models(model: KnownModel) -> tuple[KnownModel, ...]:
     """Return the models that a composed model is made of; none if it does not say."""
-    inner: tuple[KnownModel, ...] = getattr(model, "inner_models", ())
-    return inner
+    return getattr(model, "inner_models", ())
 
 
 def untransformed(model: Any) -> Any:
@@ -276,8 +273,7 @@ def untransformed(model: Any) -> Any:
 
 def at_rest(model: Model) -> Model:
     """Return the model with a state that stays where it is: within a list, time stands still."""
-    resting: Model = getattr(model, "at_rest", model)
-    return resting
+    return getattr(model, "at_rest", model)
 
 
 def is_order_free(model: KnownModel) -> bool:
@@ -336,6 +332,20 @@ class StationaryModel(ShownModel):
     @cached_property
     def log_state_prior(self) -> FloatArray:
         return checks.log_prior(self.state_prior)
+
+    def probability_best(
+        self,
+        parameters: Any,
+        context: Context,
+        eligible: BoolArray | None,
+        weights: FloatArray,
+    ) -> FloatArray | None:
+        """Return None: without a formula draws are counted.
+
+        Rewards that share parameters have no one-dimensional form, and the distribution functions
+        of most families cost more than counted draws.
+        """
+        return None
 
     def check_reward(self, reward: FloatArray) -> None:
         """Raise ValueError if a reward is not in the support."""

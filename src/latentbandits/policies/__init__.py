@@ -8,7 +8,7 @@ from latentbandits.policies.classic import EXP4, UCB1, LinUCB, Popularity, Unifo
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.latent.bayes_ucb import mBayesUCB, mmBayesUCB, mmGreedy
 from latentbandits.policies.latent.information_directed import mIDS, mmIDS
-from latentbandits.policies.latent.knowledge_gradient import mKG, mLookahead, mmKG
+from latentbandits.policies.latent.lookahead import mLookahead
 from latentbandits.policies.latent.thompson import TS, LinTS, mmTS, mTS
 from latentbandits.policies.latent.ucb import mmUCB, mUCB
 from latentbandits.policies.lists import ListDecision, decide_list, update_list
@@ -16,10 +16,8 @@ from latentbandits.policies.protocol import AnyPolicy, Policy
 from latentbandits.policies.wrappers import Discounted, Exploring, SlidingWindow
 
 if TYPE_CHECKING:
-    from latentbandits.policies.shared import GroupedLinUCB as GroupedLinUCB
     from latentbandits.policies.shared import HierTS as HierTS
     from latentbandits.policies.shared import HierUCB as HierUCB
-    from latentbandits.policies.shared import PerUser as PerUser
     from latentbandits.policies.shared import Phased as Phased
 
 __all__ = [
@@ -32,13 +30,11 @@ __all__ = [
     "Decision",
     "Discounted",
     "Exploring",
-    "GroupedLinUCB",
     "HierTS",
     "HierUCB",
     "LinTS",
     "LinUCB",
     "ListDecision",
-    "PerUser",
     "Phased",
     "Policy",
     "Popularity",
@@ -48,21 +44,17 @@ __all__ = [
     "load_agent",
     "mBayesUCB",
     "mIDS",
-    "mKG",
     "mLookahead",
     "mTS",
     "mUCB",
     "mmBayesUCB",
     "mmGreedy",
     "mmIDS",
-    "mmKG",
     "mmTS",
     "mmUCB",
     "update_list",
 ]
 
-_MODULES = dict.fromkeys(
-    ("GroupedLinUCB", "HierTS", "HierUCB", "PerUser", "Phased"), "latentbandits.policies.shared"
-)
+_MODULES = dict.fromkeys(("HierTS", "HierUCB", "Phased"), "latentbandits.policies.shared")
 
 __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

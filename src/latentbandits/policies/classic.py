@@ -109,8 +109,7 @@ class LinUCB(LargestScore[LinearPosterior]):
 
     def _scores(self, belief: LinearPosterior, asked: Asked) -> FloatArray:
         mean, variance = self.model.posterior_rewards(belief, asked.context)
-        index: FloatArray = mean[:, 0] + self.alpha * np.sqrt(variance[:, 0])
-        return index
+        return mean[:, 0] + self.alpha * np.sqrt(variance[:, 0])
 
     def _learn(self, belief: LinearPosterior, outcome: Outcome) -> LinearPosterior:
         return self.model.condition(belief, outcome.context, outcome.action, outcome.reward)[1]
@@ -281,8 +280,7 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
         if self.rate is not None:
             return np.full_like(rounds, self.rate)
         n = rounds if self.horizon is None else np.full_like(rounds, self.horizon)
-        rate: FloatArray = np.sqrt(2 * math.log(self.model.n_states) / (n * n_actions))
-        return rate
+        return np.sqrt(2 * math.log(self.model.n_states) / (n * n_actions))
 
     def _probabilities(self, belief: ExpertWeights, asked: Asked) -> ActionProbabilities:
         weights = states.probabilities(belief.log_weights)
@@ -299,5 +297,4 @@ def _share(advice: BoolArray, action: IntArray) -> FloatArray:
     """Return the probability that each expert recommends the played action: `(n, S)`."""
     played = advice[_sessions(advice), :, action]
     ties = np.count_nonzero(advice) > advice.shape[0] * advice.shape[1]
-    share: FloatArray = played / (np.count_nonzero(advice, axis=2) if ties else 1)
-    return share
+    return played / (np.count_nonzero(advice, axis=2) if ties else 1)

@@ -119,8 +119,7 @@ class ListDecision:
         if known is None:
             return None
         full = [np.ones_like(known) if mask is None else mask for mask in masks]
-        chosen: BoolArray = np.stack(full)[position, session]
-        return chosen
+        return np.stack(full)[position, session]
 
 
 def decide_list(
@@ -352,9 +351,16 @@ def _rewards(decision: ListDecision, rewards: ArrayLike) -> FloatArray:
 
 
 def _where(learns: BoolArray, after: Any, before: Any) -> Any:
-    """Return the belief `after` for the sessions that are marked, else `before`."""
+    """Return the belief `after` for the sessions that are marked, else `before`.
+
+    Where a belief keeps its rewards, and those of the marked sessions have become more, NaN stands
+    for a reward that other sessions do not have.
+    """
 
     def choose(new: Any, old: Any) -> Any:
+        if new.shape != old.shape:
+            kept, old = old, np.full(new.shape, np.nan)
+            old[tuple(map(slice, kept.shape))] = kept
         return np.where(learns.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
     return map_leaves(choose, after, before)

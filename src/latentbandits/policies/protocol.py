@@ -304,13 +304,11 @@ class Adopted(Policy[Any], StandsFor):
 
     @property
     def model_or_none(self) -> KnownModel | None:
-        model: KnownModel | None = getattr(self.stands_for, "model", None)
-        return model
+        return getattr(self.stands_for, "model", None)
 
     @property
     def population_size(self) -> int | None:
-        size: int | None = getattr(self.stands_for, "population_size", None)
-        return size
+        return getattr(self.stands_for, "population_size", None)
 
     @property
     def for_clicks(self) -> bool:

@@ -272,6 +272,8 @@ def find(name: str) -> Entry:
                 f"the policy {name} is in the package latentbandits-related, which is not "
                 "installed here"
             )
+        if name in ("mKG", "mmKG") and name not in _registered:
+            raise ValueError(f"{name} is now mLookahead(steps=1), the same scores")
         one_of("policy", name, _registered)
     return _registered[name]
 
@@ -341,7 +343,6 @@ def _load_entry_points() -> None:
 _HONG = "Hong et al. 2020"
 _THOMPSON = "latentbandits.policies.latent.thompson"
 _DIRECTED = "latentbandits.policies.latent.information_directed"
-_GRADIENT = "latentbandits.policies.latent.knowledge_gradient"
 _DERIVED = "latentbandits.policies.derived"
 _SHARED = "latentbandits.policies.shared"
 
@@ -366,14 +367,8 @@ for _entry in (
     Entry("mmBayesUCB", "latentbandits.policies.latent.bayes_ucb:mmBayesUCB",
           source="Kaufmann et al. 2012",
           summary="largest quantile of the posterior mean reward, over states and parameters"),
-    Entry("mKG", f"{_GRADIENT}:mKG", source="Ryzhov et al. 2012",
-          summary="knowledge gradient with the remaining horizon, the model taken as true",
-          on_request=True),
-    Entry("mmKG", f"{_GRADIENT}:mmKG", source="Ryzhov et al. 2012",
-          summary="knowledge gradient with the remaining horizon, an uncertain model",
-          on_request=True),
-    Entry("mLookahead", f"{_GRADIENT}:build_lookahead",
-          source="receding horizon",
+    Entry("mLookahead", "latentbandits.policies.latent.lookahead:build_lookahead",
+          source="receding horizon; one step: Ryzhov et al. 2012",
           summary="optimal for a few more observations; small problems only", on_request=True),
     Entry("mmGreedy", "latentbandits.policies.latent.bayes_ucb:mmGreedy", source="baseline",
           summary="largest posterior mean reward"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -37,9 +38,13 @@ def show(report: Report, folder: Path | None = None, *, stderr: bool = False) ->
 
 
 def open_console(*, stderr: bool = False) -> Console:
-    """Return a console on standard output or standard error; 130 wide if it is no terminal."""
+    """Return a console on standard output or standard error.
+
+    It is as wide as the terminal, also where a pager or `head` reads the output; else 130.
+    """
     console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=130)
+    watched = console.is_terminal or os.isatty(2)
+    return console if watched else Console(stderr=stderr, width=130)
 
 
 def show_tables(tables: Iterable[Table], console: Console) -> None:

@@ -8,8 +8,8 @@ standard input), so that requests are decided meanwhile.
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -68,35 +68,27 @@ def tune_row(row: ModelRow) -> Tuning:
     )
 
 
-async def tune_apart(row: ModelRow, seconds: float) -> str | None:
+def tune_apart(row: ModelRow, seconds: float) -> str | None:
     """Return the policy that another process tunes for a model; None, and a warning, if none is.
 
     The process is ended after `seconds`.
     """
-    worker = None
+    command = [sys.executable, "-m", __name__]
     try:
-        worker = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", __name__,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        async with asyncio.timeout(seconds):
-            answer, complaint = await worker.communicate(row.files)
-    except TimeoutError:
+        done = subprocess.run(
+            command, input=row.files, capture_output=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
         warn_untuned(row.name, f"it took more than {seconds:g} s")
         return None
     except OSError as error:
         warn_untuned(row.name, str(error))
         return None
-    finally:
-        if worker is not None and worker.returncode is None:
-            worker.kill()
-            await worker.wait()
-    if worker.returncode != 0:
-        warn_untuned(row.name, complaint.decode(errors="replace").strip().rpartition("\n")[2])
+    if done.returncode != 0:
+        complaint = done.stderr.decode(errors="replace")
+        warn_untuned(row.name, complaint.strip().rpartition("\n")[2])
         return None
-    winner, _, summary = answer.decode().strip().partition("\n")
+    winner, _, summary = done.stdout.decode().strip().partition("\n")
     report_tuned(row.name, summary)
     return winner
 

@@ -40,20 +40,25 @@ def draw_curves(
     axes: Axes,
     results: Iterable[PolicyResult],
     which: Literal["mean", "worst"] = "mean",
-    window: int = 10,
+    window: int | None = None,
 ) -> None:
-    """Draw a moving average over `window` rounds for each policy, with its standard error."""
+    """Draw a moving average for each policy, with its standard error.
+
+    `window` is its number of rounds; None: a tenth of them all, at most 10.
+    """
     from matplotlib.ticker import MaxNLocator
 
+    width = window or 1
     for result in results:
         mean = result.curve if which == "mean" else result.worst_curve
         error = result.curve_stderr if which == "mean" else result.worst_curve_stderr
         colour, line = _style(result.policy)
         rounds = np.arange(1, len(mean) + 1)
-        smooth, band = moving_average(mean, window), moving_average(error, window)
+        width = window or max(1, min(10, len(mean) // 10))
+        smooth, band = moving_average(mean, width), moving_average(error, width)
         axes.plot(rounds, smooth, line, color=colour, label=result.policy, linewidth=1.6)
         axes.fill_between(rounds, smooth - band, smooth + band, color=colour, alpha=0.2, lw=0)
-    axes.set_xlabel("round")
+    axes.set_xlabel("round" if width == 1 else f"round (mean of the last {width})")
     axes.margins(x=0, y=0.02)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     plain(axes)

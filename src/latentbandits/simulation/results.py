@@ -65,8 +65,7 @@ class PolicyResult:
     @property
     def regret_curve(self) -> FloatArray:
         """Mean over runs of the cumulative regret after each round, `(horizon,)`."""
-        curve: FloatArray = np.cumsum(self.best_curve - self.curve)
-        return curve
+        return np.cumsum(self.best_curve - self.curve)
 
     @property
     def regret(self) -> Estimate:

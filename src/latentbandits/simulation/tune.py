@@ -31,6 +31,7 @@ from latentbandits.beliefs import planning
 from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.environments.protocol import Environment, Instances, Round
 from latentbandits.models.checks import FloatArray, positive_count
+from latentbandits.models.clicks import AnyClickModel
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.models.protocol import KnownModel
 from latentbandits.policies.protocol import AnyPolicy
@@ -145,8 +146,8 @@ class Tuning:
 def default_candidates(model: Any, horizon: int | None, n_actions: int | None = None) -> list[str]:
     """Return the policies that `tune` compares, as texts of the registry.
 
-    Greedy, quantiles, information-directed and Thompson sampling; if the horizon is known, the
-    knowledge gradient and lookahead where a decision looks at few beliefs. For a certain model the
+    Greedy, quantiles, information-directed and Thompson sampling; if the horizon is known,
+    lookahead of one step and of two where a decision looks at few beliefs. For a certain model the
     m-policies.
 
     >>> from latentbandits import GaussianArms
@@ -159,7 +160,7 @@ def default_candidates(model: Any, horizon: int | None, n_actions: int | None = 
         return names
     width = (n_actions or model.n_actions or math.inf) * planning.count_outcomes(model)
     if width <= _SMALL:
-        names.append(f"{m}KG(horizon={horizon})")
+        names.append(f"mLookahead(steps=1, horizon={horizon})")
     if width**2 <= _SMALL:
         names.append(f"mLookahead(horizon={horizon})")
     return names
@@ -189,6 +190,8 @@ def tune(
     offered: int = 20,
     effort: float = 1.0,
     seconds: float | None = None,
+    length: int | None = None,
+    click_model: AnyClickModel = "each",
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Tuning:
@@ -205,6 +208,8 @@ def tune(
         effort: factor on the number of users; the cost is proportional to it.
         seconds: processor seconds after which no further round is played, without an executor.
             The best of the stages that were finished wins; TimeoutError if there is none.
+        length: of the list of actions that every round shows; None: single actions.
+        click_model: how users look at lists, as in `simulate`.
         executor: runs chunks of users in other processes.
         progress: shows the number of users played.
 
@@ -224,8 +229,8 @@ def tune(
     inputs = Inputs(model=model, horizon=horizon)
     for text in dict.fromkeys(texts):
         build(text, inputs)  # raises before any simulation if the policy cannot be built
-    return tune_in(users, horizon, texts, seed=seed, effort=effort, seconds=seconds,
-                   executor=executor, progress=progress)  # fmt: skip
+    return tune_in(users, horizon, texts, seed=seed, effort=effort, seconds=seconds, length=length,
+                   click_model=click_model, executor=executor, progress=progress)  # fmt: skip
 
 
 def tune_in(
@@ -236,6 +241,8 @@ def tune_in(
     seed: int = 0,
     effort: float = 1.0,
     seconds: float | None = None,
+    length: int | None = None,
+    click_model: AnyClickModel = "each",
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Tuning:
@@ -266,7 +273,9 @@ def tune_in(
                 n_runs=n_users,
                 horizon=horizon,
                 seed=_stage_seed(seed, stage),
-                by_pull=True,
+                by_pull=length is None,
+                length=length,
+                click_model=click_model,
                 executor=executor,
                 progress=bar.advance,
             )

@@ -33,6 +33,7 @@ def lists(case: Case) -> None:
         _one_action(case, clicks)
         for shorter in range(2, length + 1):
             _whole_lists(case, clicks, shorter)
+        _in_a_batch(case, clicks, length)
     if case.policy.for_clicks:
         _observed_rounds(case, length)
 
@@ -134,14 +135,45 @@ def _observed_rounds(case: Case, length: int) -> None:
         _same_decisions(case, alone, rows(after, one), some)
 
 
-def _same_decisions(case: Case, alone: Any, after: Any, context: Any) -> None:
+def _in_a_batch(case: Case, clicks: ClickModel, length: int) -> None:
+    """Sessions of which different positions were observed learn together as they do alone."""
+    belief, _ = case.play(N_SESSIONS, 1)
+    rng, policy = case.rng(28), case.policy
+    context = case.context(N_SESSIONS, rng)
+    alone: list[Any] = [rows(belief, np.array([session])) for session in range(N_SESSIONS)]
+    for _ in range(2):
+        shown = decide_list(policy, belief, context, rng, length, clicks, propensity=False)
+        rewards = np.stack([case.reward(N_SESSIONS, rng) for _ in range(length)], axis=1)
+        if clicks.unrolled:
+            rewards = clicks.react(rewards, np.empty(0))
+        else:
+            rewards[rng.random(rewards.shape) < 0.3] = np.nan
+        belief = update_list(policy, belief, context, shown, rewards, clicks)
+        for session, before in enumerate(alone):
+            one = np.array([session])
+            some = None if context is None else context[one]
+            taken = ListDecision(tuple(position.take(one) for position in shown.positions))
+            alone[session] = update_list(policy, before, some, taken, rewards[one], clicks)
+    for session, after in enumerate(alone):
+        one = np.array([session])
+        some = None if context is None else context[one]
+        _same_decisions(case, after, rows(belief, one), some, "a list in a batch teaches", "alone")
+
+
+def _same_decisions(
+    case: Case,
+    alone: Any,
+    after: Any,
+    context: Any,
+    teaches: str = "a cascade teaches",
+    than: str = "its observed rounds",
+) -> None:
     before = case.policy.state_probabilities(alone)
     if before is not None:
         now = case.policy.state_probabilities(after)
-        assert_same(now, before, "a cascade teaches other states than its observed rounds", 1e-12)
+        assert_same(now, before, f"{teaches} other states than {than}", 1e-12)
     one, other = (
         case.policy.action_probabilities(b, context, case.rng(27)) for b in (alone, after)
     )
     if one is not None and other is not None and one.kind in ("exact", "quadrature"):
-        message = "a cascade teaches other actions than its observed rounds"
-        assert_same(other.values, one.values, message, 1e-6)
+        assert_same(other.values, one.values, f"{teaches} other actions than {than}", 1e-6)

@@ -102,8 +102,7 @@ def _rewards(
         return np.asarray(reward(N_SESSIONS, rng), np.float64)
     if isinstance(model, Generative) and _draws_rewards(model, context, rng):
         theta = model.draw_theta(rng.integers(model.n_states, size=N_SESSIONS), rng)
-        drawn: FloatArray = model.draw_rewards(theta, context, rng)[np.arange(N_SESSIONS), action]
-        return drawn
+        return model.draw_rewards(theta, context, rng)[np.arange(N_SESSIONS), action]
     normals: FloatArray = rng.standard_normal(N_SESSIONS)
     return normals
 

@@ -115,6 +115,11 @@ def signature(name: str, thing: Any) -> str:
     return f"{name}(\n    " + ",\n    ".join(words) + ",\n)"
 
 
+def _value(thing: Any) -> str:
+    """Return a value as code, without the addresses of objects."""
+    return re.sub(r"<(?:\w+\.)*(\w+) object at 0x\w+>", r"\1()", repr(thing))
+
+
 def _default(value: Any) -> str:
     text = repr(value)
     if " at 0x" in text or len(text) > 40:
@@ -130,7 +135,7 @@ def entry(name: str, thing: Any, level: int = 3) -> str:
         parts.append(f"```python\n{name if protocol else signature(name, thing)}\n```")
         parts.append(markdown(own_doc(thing)))
     else:
-        parts.append(f"```python\n{name} = {thing!r}\n```")
+        parts.append(f"```python\n{name} = {_value(thing)}\n```")
     if inspect.isclass(thing) and not issubclass(thing, BaseException):
         parts += _methods(thing, level + 1)
     return "\n\n".join(part for part in parts if part)

@@ -6,11 +6,14 @@ from typing import Any, get_args
 
 import msgspec
 
+from latentbandits import GaussianArms
 from latentbandits.options import in_words
-from latentbandits.serving.engine.statistics import CLICKED_AT, SHOWN_AT, Tally
-from latentbandits.serving.http.messages import DifferenceView
-from latentbandits.serving.http.metrics import Metrics, Snapshot, TotalsCollector
-from latentbandits.serving.settings import PREFIX, TIMES, Settings
+from latentbandits.serving.engine.engine import Engine
+from latentbandits.serving.engine.model_rows import pack
+from latentbandits.serving.engine.values import DecisionRequest, RewardReport
+from latentbandits.serving.http.metrics import Metrics, totals_as_metrics
+from latentbandits.serving.settings import PREFIX, TIMES, EngineSettings, Settings
+from latentbandits.serving.stores import open_store
 from tools.site.reference.docstrings import escaped
 
 
@@ -46,22 +49,16 @@ def families() -> list[Any]:
     """Return every family of metrics, collected from a service that has seen a request."""
     metrics = Metrics()
     metrics.observe("/v1/decide", 201, 0.001)
-    counts = dict.fromkeys(
-        ("applied", "duplicate", "late", "open", "started", "expired", "restarted", "merged",
-         "deleted", "unexplained"), 1
-    )  # fmt: skip
-    view = DifferenceView(group="holdout", above="main", mean=0.0, low=-1.0, high=1.0)
-    seen = Snapshot(
-        counts,
-        [("mmTS", "model", Tally())],
-        [("main", "mmTS", 1, 1.0)],
-        [("main", 1, 1.0)],
-        [view],
-        {"lists": 1, f"{SHOWN_AT}1": 1, f"{CLICKED_AT}1": 1},
-        "model",
-        0.0,
-    )
-    return [*metrics.registry.collect(), *TotalsCollector(seen).collect()]
+    engine = Engine(open_store("memory"), EngineSettings(policy="mmTS", holdout_share=0.5))
+    with engine.transaction():
+        engine.activate(pack(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5), "model"))
+    with engine.transaction():
+        for number in range(20):
+            decided = engine.decide(DecisionRequest(f"session {number}", length=2))
+            rewards = dict.fromkeys(decided.shown, 1.0)
+            engine.reward(RewardReport(decided.decision_id, values=rewards))
+    with engine.transaction():
+        return [*metrics.registry.collect(), *totals_as_metrics(engine)]
 
 
 def metric_name(family: Any) -> str:

@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 
 from latentbandits.environments import Population
-from latentbandits.environments.population import clustered_users, unit_items
+from latentbandits.environments.population import Crowd, ItemFeatures, Users
 from latentbandits.learning.population_mixture import PopulationMixture
+from latentbandits.models.checks import FloatArray, positive_count
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.policies import mmBayesUCB, mmTS
 from latentbandits.policies.checked import CheckedPolicy
 from latentbandits.policies.latent.thompson import LinTS
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.policies.shared import GroupedLinUCB, HierTS, HierUCB, PerUser, Phased
+from latentbandits.policies.shared import HierTS, HierUCB, Phased
 from latentbandits_related.club import CLUB
 from latentbandits_related.cofiba import COFIBA
 from latentbandits_related.dynucb import DynUCB
+from latentbandits_related.per_user import GroupedLinUCB, PerUser
 from latentbandits_related.reproduce.table import Column, Reference, RelatedTable, Row
 from latentbandits_related.sclub import SCLUB
 
@@ -130,3 +132,30 @@ def columns(quick: bool) -> list[Column]:
 TABLE = RelatedTable(
     "ii", "Clusters of users: 10 clusters, 20 of 300 items on offer", columns, True
 )
+
+
+def clustered_users(n_users: int, n_clusters: int, n_features: int) -> Users:
+    """Return a function that draws users whose weights are one of `n_clusters` unit vectors.
+
+    Clusters are equally large, to within one user.
+    """
+    positive_count("n_clusters", n_clusters)
+
+    def draw(n_runs: int, rng: np.random.Generator) -> Crowd:
+        centres = unit_vectors((n_runs, n_clusters, n_features), rng)
+        groups = np.tile(np.arange(n_users) % n_clusters, (n_runs, 1))
+        return Crowd(centres[np.arange(n_runs)[:, None], groups], groups)
+
+    return draw
+
+
+def unit_items(n_items: int, n_features: int) -> ItemFeatures:
+    """Return a function that draws items whose features have length one."""
+    return lambda n_runs, rng: unit_vectors((n_runs, n_items, n_features), rng)
+
+
+def unit_vectors(shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+    """Draw vectors on the unit sphere of the last axis."""
+    vectors = rng.standard_normal(shape)
+    vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors

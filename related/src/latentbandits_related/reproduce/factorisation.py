@@ -14,9 +14,9 @@ from latentbandits.models.checks import FloatArray
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.policies import TS, UCB1, mmTS
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.policies.shared import PerUser
 from latentbandits_related.nmf import NMFBandit
 from latentbandits_related.particle_mf import Factor, ParticleMF
+from latentbandits_related.per_user import PerUser
 from latentbandits_related.reproduce.baselines import RidgeALS
 from latentbandits_related.reproduce.table import Column, Reference, RelatedTable, Row
 
@@ -31,8 +31,7 @@ class PrintedParticleMF(ParticleMF):
 
     def _variance(self, factor: Factor, spread: FloatArray, row: FloatArray) -> FloatArray:
         quadratic = (row[..., None, :] @ factor.precision @ row[..., None])[..., 0, 0]
-        variance: FloatArray = 1 / self.noise**2 + quadratic
-        return variance
+        return 1 / self.noise**2 + quadratic
 
 
 def columns(quick: bool) -> list[Column]:

@@ -10,13 +10,13 @@ import numpy as np
 
 from latentbandits.environments.protocol import Round
 from latentbandits.learning.kmeans import clusters_of
-from latentbandits.learning.subspace import Subspace, learn_subspace, subspace_distance
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.policies import LinTS, mmBayesUCB, mmGreedy, mmTS, mTS
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits_related.proball import ProBALL
 from latentbandits_related.reproduce.table import Column, Reference, RelatedTable, Row
+from latentbandits_related.subspace import Subspace, learn_subspace, subspace_distance
 
 D, RANK, OFFLINE_ROUNDS, ROUNDS, ACTIONS, NOISE = 30, 3, 20, 300, 20, 0.5
 SPREADS = np.arange(1, D + 1) ** -0.5  # standard deviations of the features, of length about 2

@@ -166,8 +166,7 @@ def _kept(mixture: Mixture) -> BoolArray:
 
 def _best_first(mixture: Mixture, bound: FloatArray) -> IntArray:
     """Return the indices of the R mixtures by falling ELBO; mixtures that lose states come last."""
-    order: IntArray = np.lexsort((-bound, ~_kept(mixture).all(axis=1)))
-    return order
+    return np.lexsort((-bound, ~_kept(mixture).all(axis=1)))
 
 
 def _by_share(mixture: Mixture) -> Mixture:

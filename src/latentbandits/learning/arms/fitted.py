@@ -8,6 +8,7 @@ rewards. An infinite nu means no variation.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
@@ -142,15 +143,6 @@ class Parameters(NamedTuple):
     paying: FloatArray  # (K,)
 
 
-class Loss(NamedTuple):
-    """The information lost because labels are unknown, summed over users."""
-
-    matrix: FloatArray  # (S A + S - 1, S A + S - 1); or (A, S, S), one block per action
-
-    def __add__(self, other: Loss) -> Loss:  # type: ignore[override]
-        return Loss(self.matrix + other.matrix)
-
-
 class Observed(NamedTuple):
     """The information about a mixture in a log with unknown labels."""
 
@@ -168,24 +160,38 @@ def observed(
     The loss is measured on `most_users` users, sampled by hash, and scaled to all users.
     """
     family, phi = problem.family.at_noise(mixture.noise[0]), mixture.phi[0]
-    counting, paying = family.counts_and_sums
-    unit = family.unit
-    variance = family.reward_variance(phi) / unit**2
     means = family.mean_statistic(phi)
-    sums = problem.sums(mixture)
-    counts = sums.statistics[0] @ counting
-    prior = family.prior(problem.centre, mixture.strength)[0]
-    prior_variance = family.prior_variance(prior) / unit**2
-    complete = counts * variance + variance**2 / prior_variance
     shares = mixture.state_prior()[0]
-    parameters = Parameters(vb.broadcast(family, mixture), means, shares, counting, paying)
+    parameters = Parameters(vb.broadcast(family, mixture), means, shares, *family.counts_and_sums)
     n_users = problem.engine.n_users
     blocks = means.size > MOST_MEANS
     sampled = None if n_users <= most_users else problem.engine.chosen_keys(most_users, seed)
     loss = problem.engine.fold(LossPass(problem.prepare, blocks, sampled), parameters)
-    matrix = max(1.0, n_users / most_users) * loss.matrix
+    matrix = max(1.0, n_users / most_users) * loss
+    return observed_less(problem, mixture, problem.sums(mixture), lambda _: matrix, blocks)
+
+
+def observed_less(
+    problem: Problem,
+    mixture: Mixture,
+    sums: vb.Sums,
+    loss: Callable[[FloatArray], FloatArray],
+    blocks: bool = False,
+) -> Observed:
+    """Return the observed information: that of labelled rewards less `loss` of it, `(S, A)`."""
+    family, phi = problem.family.at_noise(mixture.noise[0]), mixture.phi[0]
+    unit = family.unit
+    variance = family.reward_variance(phi) / unit**2
+    counts = sums.statistics[0] @ family.counts_and_sums[0]
+    prior = family.prior(problem.centre, mixture.strength)[0]
+    prior_variance = family.prior_variance(prior) / unit**2
+    complete = counts * variance + variance**2 / prior_variance
+    shares = mixture.state_prior()[0]
+    matrix = loss(counts * variance)
     spread, missing = (
-        _by_action(complete, matrix) if blocks else _whole(complete, matrix, shares, n_users)
+        _by_action(complete, matrix)
+        if blocks
+        else _whole(complete, matrix, shares, problem.engine.n_users)
     )
     # The mean of the pooled prior is itself estimated from all rewards of the action.
     worth = variance / prior_variance
@@ -197,29 +203,33 @@ def observed(
 
 @dataclass(frozen=True, eq=False)
 class LossPass:
-    """A pass that sums the loss over all users, or over the users whose keys are `chosen`."""
+    """A pass that sums the loss over all users, or over the users whose keys are `chosen`.
+
+    The loss is the information lost because labels are unknown: a matrix of the size
+    S A + S - 1, or one block `(S, S)` per action.
+    """
 
     prepare: Prepare
     blocks: bool
     chosen: Keys | None
 
-    def summarise(self, partition: Partition, parameters: Parameters) -> Loss:
+    def summarise(self, partition: Partition, parameters: Parameters) -> FloatArray:
         users = np.arange(partition.n_users)
         if self.chosen is not None:
             users = np.flatnonzero(np.isin(partition.keys, self.chosen))
         size = parameters.means.size
-        loss = Loss(np.zeros(_shape(parameters.means, self.blocks)))
+        loss = np.zeros(_shape(parameters.means, self.blocks))
         rows = max(1, _BLOCK // size)
         for start in range(0, len(users), rows):
             block = users[start : start + rows]
             part = replace(
                 partition, statistics=partition.statistics[block], keys=partition.keys[block]
             )
-            loss = loss + summarise(part, parameters, self.blocks)
+            loss += summarise(part, parameters, self.blocks)
         return loss
 
 
-def summarise(partition: Partition, parameters: Parameters, blocks: bool) -> Loss:
+def summarise(partition: Partition, parameters: Parameters, blocks: bool) -> FloatArray:
     """Sum the covariance of the users' scores over their states."""
     taken = vb.responsibilities(partition, parameters.current)[0][:, 0]  # (n, S)
     statistics = partition.dense()
@@ -228,13 +238,13 @@ def summarise(partition: Partition, parameters: Parameters, blocks: bool) -> Los
     scores = sums[:, None] - counts[:, None] * parameters.means  # (n, S, A)
     weighted = taken[:, :, None] * scores
     if blocks:
-        means = np.einsum("nsa,nta->ast", weighted, weighted, optimize=True)
+        means: FloatArray = np.einsum("nsa,nta->ast", weighted, weighted, optimize=True)
         products = np.einsum("nsa,nsa->as", weighted, scores)
         diagonal = np.zeros_like(means)
         index = np.arange(means.shape[1])
         diagonal[:, index, index] = products
-        return Loss(diagonal - means)
-    return Loss(_covariance(taken, scores, weighted, parameters.shares))
+        return diagonal - means
+    return _covariance(taken, scores, weighted, parameters.shares)
 
 
 def _shape(means: FloatArray, blocks: bool) -> tuple[int, ...]:

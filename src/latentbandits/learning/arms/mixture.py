@@ -74,9 +74,6 @@ class Totals(NamedTuple):
     n_users: FloatArray  # (R,)
     log_base: float
 
-    def __add__(self, other: Totals) -> Totals:  # type: ignore[override]
-        return Totals(*(a + b for a, b in zip(self, other, strict=True)))  # type: ignore[operator]
-
 
 @dataclass(frozen=True, eq=False)
 class Prepare:
@@ -118,20 +115,15 @@ class TotalsPass:
     prepare: Prepare
 
     def summarise(self, partition: Partition, parameters: None) -> Totals:
-        return totals(partition, self.prepare.family)
-
-
-def totals(partition: Partition, family: Learnable) -> Totals:
-    """Sum a partition's statistics over its users; this is `summarise` of the first pass."""
-    shape = (-1, family.n_statistics, partition.n_actions)
-    if partition.weights is None:
-        summed = np.asarray(partition.statistics.sum(axis=0)).reshape(shape)
-        squares, n_users = partition.squares[None], np.array([float(partition.n_users)])
-    else:
-        assert partition.weighted_squares is not None
-        summed = np.asarray((partition.statistics.T @ partition.weights).T).reshape(shape)
-        squares, n_users = partition.weighted_squares, partition.weights.sum(axis=0)
-    return Totals(summed.swapaxes(1, 2), squares, n_users, partition.log_base)
+        shape = (-1, self.prepare.family.n_statistics, partition.n_actions)
+        if partition.weights is None:
+            summed = np.asarray(partition.statistics.sum(axis=0)).reshape(shape)
+            squares, n_users = partition.squares[None], np.array([float(partition.n_users)])
+        else:
+            assert partition.weighted_squares is not None
+            summed = np.asarray((partition.statistics.T @ partition.weights).T).reshape(shape)
+            squares, n_users = partition.weighted_squares, partition.weights.sum(axis=0)
+        return Totals(summed.swapaxes(1, 2), squares, n_users, partition.log_base)
 
 
 def _by_action(log: Log, values: FloatArray) -> FloatArray:
@@ -189,9 +181,6 @@ class Sums(NamedTuple):
     statistics: FloatArray  # (R, S, A, K): users' statistics, weighted by responsibility
     shares: FloatArray  # (R, S): expected number of users in each state
     log_normaliser: FloatArray  # (R,)
-
-    def __add__(self, other: Sums) -> Sums:  # type: ignore[override]
-        return Sums(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 def broadcast(family: Learnable, mixture: Mixture) -> Broadcast:
@@ -262,7 +251,7 @@ def elbo(
 ) -> FloatArray:
     """Return the evidence lower bound `(R,)`; `sums` come from a pass over the same mixture."""
     bound = bound_of_arms(family, mixture, sums, totals, centre)
-    return bound - _dirichlet_divergence(mixture.shares)
+    return bound - dirichlet.divergence(mixture.shares, np.ones_like(mixture.shares))
 
 
 def bound_of_arms(
@@ -291,14 +280,4 @@ def _update_strength(
     move = np.clip(np.nan_to_num(move), -_LOG_STRENGTH_STEP, _LOG_STRENGTH_STEP)
     proposed = np.clip(now + move, *np.log(STRENGTHS))
     better = objective(proposed) >= middle
-    updated: FloatArray = np.where(better, np.exp(proposed), strength)
-    return updated
-
-
-def _dirichlet_divergence(w: FloatArray) -> FloatArray:
-    """Return KL(Dirichlet(w) || Dirichlet(1)), `(R,)`."""
-    gain = ((w - 1) * dirichlet.expected_log(w)).sum(axis=-1)
-    divergence: FloatArray = (
-        gain - dirichlet.log_normaliser(w) + dirichlet.log_normaliser(np.ones_like(w))
-    )
-    return divergence
+    return np.where(better, np.exp(proposed), strength)

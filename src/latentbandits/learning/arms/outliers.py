@@ -125,8 +125,7 @@ class Outliers(NamedTuple):
 
     def outside(self, rewards: FloatArray) -> BoolArray:
         low, high = self.bounds
-        outside: BoolArray = (rewards < low) | (rewards > high)
-        return outside
+        return (rewards < low) | (rewards > high)
 
     def warning(self, row: str | None) -> str:
         """Return the sentence that names them; `row` is the first one's place in the table."""

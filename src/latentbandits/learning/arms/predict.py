@@ -101,8 +101,7 @@ def _weights(
     weights = before - start + model.log_state_prior
     if log_chosen is not None:
         weights = weights + log_chosen
-    normalised: FloatArray = weights - log_sum(weights)[:, None]
-    return normalised
+    return weights - log_sum(weights)[:, None]
 
 
 def _by_state(model: GaussianArms | ConjugateArms, log: Log, edges: Edges | None) -> ByState:
@@ -203,5 +202,4 @@ def in_cells(
     It is the difference in the thinner tail, which loses no digits.
     """
     (low, above_low), (high, above_high) = (distribution(edge[:, None]) for edge in edges)
-    cell: FloatArray = np.where(low + high > 1, above_low - above_high, high - low)
-    return cell
+    return np.where(low + high > 1, above_low - above_high, high - low)

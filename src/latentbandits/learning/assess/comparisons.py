@@ -20,6 +20,7 @@ import numpy as np
 from latentbandits.learning import user_hash
 from latentbandits.learning.arms.families import cells_of_values
 from latentbandits.learning.assess import replay as replays
+from latentbandits.learning.assess.list_replay import ListRounds
 from latentbandits.learning.assess.replay import PolicyPlayer, passes_for, playable_rounds, replay
 from latentbandits.learning.backends.backend import AnyLog, summary_of
 from latentbandits.learning.fit_options import Form
@@ -35,6 +36,7 @@ from latentbandits.learning.selection import (
     judge,
     rows_as_actions,
 )
+from latentbandits.models.clicks import Each
 from latentbandits.policies.latent.bayes_ucb import mmGreedy
 from latentbandits.report.report import Estimate, Progress
 
@@ -84,6 +86,7 @@ class StateComparison(NamedTuple):
     nats: Estimate  # log evidence of a user's rewards: several states less one
     preferred: bool  # whether held-out evidence clearly prefers several states
     leads: dict[int, Estimate]  # reward a round in rounds 1 to h: one state less several
+    # to the largest h, with later rounds if sessions are short (`Replay.lead`)
 
     @property
     def one_is_as_good(self) -> bool:
@@ -101,10 +104,10 @@ class StateComparison(NamedTuple):
         """The comparison in words; empty if one state earns less."""
         if not self.one_is_as_good:
             return ""
-        rounds, lead = max(self.leads.items())
+        lead = self.leads[max(self.leads)]
         text = (
-            f"One state does as well as {self.n_states}: {lead:+} a round in rounds 1-{rounds} of "
-            "held-out users"
+            f"One state does as well as {self.n_states}: {lead:+} a round in replay of held-out "
+            "users"
         )
         if self.preferred:
             return (
@@ -130,9 +133,14 @@ class StateComparison(NamedTuple):
 
 
 def compare_with_one_state(
-    one: Selection, several: Selection, held_out: Log, seed: int, passes: int | None = None
+    one: Selection,
+    several: Selection,
+    held_out: Log,
+    seed: int,
+    passes: int | None = None,
+    lists: ListRounds | None = None,
 ) -> StateComparison:
-    """Compare evidence, and rewards of the greedy policy in replay.
+    """Compare evidence, and rewards of the greedy policy in replay, where rounds show `lists`.
 
     Each user is played `passes` times; None: the fewer users there are, the more often.
     """
@@ -141,28 +149,44 @@ def compare_with_one_state(
         several.learned.model.n_states,
         Estimate.from_values(after - before),
         clearly_below(before, after, CLEAR),
-        _leads(one.learned, several.learned, held_out, seed, passes),
+        _leads(one.learned, several.learned, held_out, seed, passes, lists),
     )
 
 
 def _leads(
-    one: Learned, several: Learned, log: Log, seed: int, passes: int | None
+    one: Learned,
+    several: Learned,
+    log: Log,
+    seed: int,
+    passes: int | None,
+    lists: ListRounds | None,
 ) -> dict[int, Estimate]:
     if log.features is None:
         log = log.of_events(several.counts[log.actions] > 0)
     log = log.of_users(np.arange(min(log.n_users, _MOST_USERS)))
-    if np.count_nonzero(playable_rounds(log)) < 2:
+    if np.count_nonzero(playable_rounds(log, lists=lists)) < 2:
         return {}
+    if lists is not None:
+        lists = replace(lists, same=lists.kind(log))
     players = {}
     rows = log
     for name, learned in (("one", one), ("several", several)):
         shown = learned
         if log.features is not None:
             shown, rows = rows_as_actions(learned, log)
-        players[name] = PolicyPlayer(mmGreedy(shown.model), rows.n_actions, shown.features)
-    played = replay(players, rows, passes=passes or passes_for(rows), seed=seed)
+        policy = mmGreedy(shown.model)
+        clicks = Each() if lists is None else lists.clicks_for(policy)
+        if clicks is None:
+            return {}
+        players[name] = PolicyPlayer(policy, rows.n_actions, shown.features, clicks=clicks)
+    how_often = passes or passes_for(rows, lists)
+    played = replay(players, rows, passes=how_often, later=True, lists=lists, seed=seed)
     last = played.horizons[-1]
-    return {h: played.difference("one", "several", h) for h in (min(FIRST_ROUNDS, last), last)}
+    first = min(FIRST_ROUNDS, last)
+    return {
+        first: played.difference("one", "several", first),
+        last: played.lead("one", "several"),
+    }
 
 
 def factorise(kept: AnyLog, seed: int) -> Learned | None:

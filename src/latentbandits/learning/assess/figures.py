@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from latentbandits.learning.assess.tables import shown_in_round
 from latentbandits.report.drawing import (
     BLUE,
     BROWN,
@@ -72,9 +73,10 @@ def _reward_by_round(axes: Axes, judged: Mapping[str, Any]) -> None:
     last = max(judged["horizon"], 2)
     axes.set_xlim(1, last)
     axes.set_xticks(sorted({1, *(round(last * share) for share in (0.2, 0.4, 0.6, 0.8, 1.0))}))
-    axes.set_xlabel(f"round with a new user (mean of {_WINDOW} rounds, 1 s.e.)", fontsize=SMALL)
+    one = shown_in_round(judged)
+    axes.set_xlabel(f"{one} with a new user (mean of {_WINDOW} {one}s, 1 s.e.)", fontsize=SMALL)
     axes.set_ylabel("reward", fontsize=SMALL)
-    axes.set_title("held-out users: reward by round", fontsize=10)
+    axes.set_title(f"held-out users: reward by {one}", fontsize=10)
     plain(axes)
 
 
@@ -104,8 +106,9 @@ def _differences(axes: Axes, judged: Mapping[str, Any], policies: list[str]) -> 
         axes.get_yticklabels()[place].set_fontweight("bold")
     axes.margins(y=0.08)
     axes.locator_params(axis="x", nbins=4)  # labels such as -0.0125 are long
-    axes.set_xlabel("reward per round compared with popularity (2 s.e.)", fontsize=SMALL)
-    axes.set_title(f"rounds 1-{judged['horizon']}; bold: recommended", fontsize=10)
+    one = shown_in_round(judged)
+    axes.set_xlabel(f"reward per {one} compared with popularity (2 s.e.)", fontsize=SMALL)
+    axes.set_title(f"{one}s 1-{judged['horizon']}; bold: recommended", fontsize=10)
 
 
 def draw_lists(report: Mapping[str, Any]) -> Figure:

@@ -22,6 +22,7 @@ from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.arms.position_clicks import PositionClicks
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.composed.markov import Markov
 from latentbandits.models.composed.transformed import TransformedRewards
 from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.models.numerics.arrays import map_leaves
@@ -183,7 +184,11 @@ def _transformed_edges(model: TransformedRewards, edges: Edges) -> Edges:
 def _score_rounds(
     model: Model, log: Log, features: FloatArray | None, cells: Cells | None
 ) -> HeldOut:
-    """Score any model round by round; its predictive distribution in a state is taken as normal."""
+    """Score any model round by round.
+
+    Its predictive distribution in a state is taken as normal; that of conjugate arms whose state
+    moves is their own, at the prior of their parameters.
+    """
     from scipy.special import ndtr
 
     edges = None if cells is None else cells.edges(np.asarray(log.rewards))
@@ -193,6 +198,8 @@ def _score_rounds(
     lengths = np.minimum(np.diff(log.starts), MOST_ROUNDS)
     order = np.argsort(-lengths, kind="stable")  # users with more rounds come first
     belief = joint.prior(model, log.n_users)
+    arms = inner.model if isinstance(inner, Markov) else None
+    rng = np.random.default_rng(0)
     parts: list[tuple[NDArray[Any], ...]] = []
     for t in range(int(lengths.max())):
         n = int((lengths > t).sum())
@@ -220,6 +227,11 @@ def _score_rounds(
             return ndtr(z), ndtr(-z)
 
         uniform = (weights * normal(seen[:, None])[0]).sum(axis=1)
+        if isinstance(arms, ConjugateArms):
+            phi = arms.prior_hyperparameters[0][:, played].swapaxes(0, 1)
+            up_to = (weights * arms.distribution(phi, reward[:, None])[0]).sum(axis=1)
+            chance = np.where(arms.atoms(reward), np.exp(log_density), 0.0)
+            uniform = np.maximum(up_to - rng.random(n) * chance, 0.0)
         columns = [order[:n], np.full(n, t), played, reward, log_density, error, uniform]
         if edges is not None:
             inside = in_cells(normal, (edges[0][event], edges[1][event]))

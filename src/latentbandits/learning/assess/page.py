@@ -8,20 +8,25 @@ from typing import Any
 
 from latentbandits.learning.assess.tables import (
     choice_tables,
+    dynamics_sentence,
     error_tables,
     model_sentence,
     one_state_sentence,
     replay_table,
+    shown_in_round,
 )
 from latentbandits.report.notebook import html_table, image, plural, titled
 
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; color: #222; }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; padding: 0 1rem;
+  max-width: 70rem; color: #222; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-img { width: 100%; } table { border-collapse: collapse; margin: 0.5rem 0; }
+img { width: 100%; } table { border-collapse: collapse; margin: 0.5rem 0; display: block;
+  overflow-x: auto; }
 th, td { text-align: left; padding: 0.2rem 0.9rem 0.2rem 0; vertical-align: top; }
 th { border-bottom: 1px solid #999; font-weight: 600; }
-.states { display: grid; grid-template-columns: repeat(auto-fill, minmax(24rem, 1fr)); gap: 1rem; }
+.states { display: grid; gap: 1rem;
+  grid-template-columns: repeat(auto-fill, minmax(min(24rem, 100%), 1fr)); }
 .state { border: 1px solid #ddd; border-radius: 6px; padding: 0.2rem 1rem 0.8rem; }
 .verdict { border-left: 6px solid #8c8c8c; background: #f6f6f6; padding: 0.6rem 1rem;
   font-size: 1.15rem; }
@@ -52,7 +57,9 @@ def render(
         f"{held_out['rmse_of_action_means']:.3g})."
     )
     parts = [
-        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{escape(summary)}</title>",
+        "<!doctype html><html lang='en'><meta charset='utf-8'>",
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
+        f"<title>{escape(summary)}</title>",
         f"<style>{_STYLE}</style><h1>Is this model worth using?</h1>",
         _verdict(report["judgement"], verdict_png),
         f"<p>{escape(one_state_sentence(report))}</p>",
@@ -61,6 +68,7 @@ def render(
         f"<p>{escape(summary)} {escape(judged)}</p>",
         image(figure_png, "figures of the fit"),
         "" if lists_png is None else image(lists_png, "how users look at lists, by position"),
+        f"<p>{escape(dynamics_sentence(report))}</p>",
         "<h2>The states</h2><div class='states'>",
         *(_state(state) for state in report["states"]),
         "</div>",
@@ -79,17 +87,20 @@ def _verdict(judged: Mapping[str, Any], png: bytes | None) -> str:
     if not judged["replay"]:
         return "".join(parts)
     parts.append(titled(replay_table(judged)))
+    one = shown_in_round(judged)
+    offered = f"{judged['offered']} of the user's own rows that were not shown yet"
+    if one == "list":
+        offered += f", of different actions, for a list of {judged['length']}"
     parts.append(
-        f"<p class='note'>Every round offers {judged['offered']} of the user's own rows that were "
-        "not shown yet. Differences are "
+        f"<p class='note'>Every round offers {offered}. Differences are "
         "paired by user; ± is one standard error. The last column is the regret over "
-        f"{judged['simulated_rounds']} rounds with users drawn from the model: the least among the "
+        f"{judged['simulated_rounds']} {one}s with users drawn from the model: the least among the "
         f"policies that replay does not veto is recommended. {escape(judged['caveat'])}</p>"
     )
     if judged["value_of_state"] is not None:
         parts.append(
-            f"<p>Knowing a user's state would be worth {judged['value_of_state']:.3g} a round over "
-            "the best action on average, by the model.</p>"
+            f"<p>Knowing a user's state would be worth {judged['value_of_state']:.3g} a {one} over "
+            f"the best {'action' if one == 'round' else 'actions'} on average, by the model.</p>"
         )
     return "".join(parts)
 
@@ -110,4 +121,6 @@ def _state(state: Mapping[str, Any]) -> str:
         lists.append(html_table((title, "reward", "lift"), rows))
     title = f"State {state['state'] + 1}: {state['share']:.1%} of users"
     mean = f"Mean reward {state['mean_reward']:.3g}"
+    if state.get("lasts") is not None:
+        mean += f", lasts {state['lasts']:.3g} rounds on average"
     return f"<div class='state'><h3>{title}</h3><p>{mean}</p>{''.join(lists)}</div>"

@@ -7,21 +7,26 @@ the order in which a policy shows them, not actions that the user was never show
 
 Users with few rows play few rounds, in which little can be known about them. So they play once
 more, after half of their rows were told to the policy: these are later rounds.
+
+A log of lists is replayed list by list (`list_replay.py`).
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
+from latentbandits.learning.assess.list_replay import ListPlayer, ListRounds, best_slots
 from latentbandits.learning.backends.backend import AnyLog, summary_of
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
+from latentbandits.models.clicks import ClickModel, Each
+from latentbandits.policies.lists import ListDecision, decide_list, update_list
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.report.report import Estimate, Progress, Silent
 
@@ -38,13 +43,13 @@ HORIZONS = (10, 20, 50)
 FEWEST_USERS = 30
 """Number of users with at least H rounds that horizon H needs to be reported."""
 
-SESSIONS, MOST_PASSES = 2_000, 8
-"""Sessions that are played with few users, and the most of one user."""
+ENOUGH_ROUNDS, MOST_PASSES = 40_000, 8
+"""Where users' rounds are fewer, users play again, as often as this at most."""
 
 SHORT = 10
 """Where too few users can play this many rounds, later rounds are played too."""
 
-_CHUNK = 256  # users that are played together
+_CHUNK = 512  # sessions that are played together
 
 
 class Player(Protocol):
@@ -77,19 +82,25 @@ class ScorePlayer:
 
     def learn(self, reward: FloatArray) -> None: ...
 
+    def choose_list(self, actions: IntArray, offered: BoolArray, length: int) -> IntArray:
+        return best_slots(self.scores[actions], offered, length, self._rng)
+
+    def learn_list(self, rewards: FloatArray, looked: FloatArray | None) -> None: ...
+
 
 @dataclass(eq=False)
 class PolicyPlayer:
     """A policy of the library. `features` are those of every action; None for a model of arms.
 
     Beliefs about users whose attributes are known start from `log_prior`: log P(s | z),
-    `(n_users, n_states)`.
+    `(n_users, n_states)`. Lists are shown under the click model `clicks`.
     """
 
     policy: AnyPolicy
     n_actions: int
     features: FloatArray | None = None
     log_prior: FloatArray | None = None
+    clicks: ClickModel = field(default_factory=Each)
 
     def start(self, users: IntArray, rng: np.random.Generator) -> None:
         self._belief: Any = self.policy.init(len(users))
@@ -101,14 +112,7 @@ class PolicyPlayer:
         self._belief = self.policy.shift_state_prior(self._belief, shift)
 
     def choose(self, actions: IntArray, offered: BoolArray) -> IntArray:
-        if self.features is not None:
-            self._context: FloatArray | None = self.features[actions]
-            eligible = None if offered.all() else offered
-        else:
-            self._context = None
-            eligible = np.zeros((len(actions), self.n_actions), np.bool_)
-            rows = np.broadcast_to(np.arange(len(actions))[:, None], actions.shape)
-            eligible[rows[offered], actions[offered]] = True
+        eligible = self._see(actions, offered)
         self._decision = self.policy.decide(
             self._belief, self._context, self._rng, eligible=eligible, propensity=False
         )
@@ -120,6 +124,42 @@ class PolicyPlayer:
 
     def learn(self, reward: FloatArray) -> None:
         self._belief = self.policy.update(self._belief, self._context, self._decision, reward)
+
+    def choose_list(self, actions: IntArray, offered: BoolArray, length: int) -> IntArray:
+        eligible = self._see(actions, offered)
+        self._shown: ListDecision = decide_list(
+            self.policy, self._belief, self._context, self._rng, length, self.clicks,
+            eligible=eligible, propensity=False,
+        )  # fmt: skip
+        chosen = self._shown.actions
+        if self.features is not None:
+            return chosen
+        slots: IntArray = ((actions[:, None] == chosen[:, :, None]) & offered[:, None]).argmax(2)
+        return slots
+
+    def learn_list(self, rewards: FloatArray, looked: FloatArray | None) -> None:
+        if looked is None:
+            self._belief = update_list(
+                self.policy, self._belief, self._context, self._shown, rewards, self.clicks
+            )
+            return
+        for i, decision in enumerate(self._shown.positions):
+            last = i == self._shown.length - 1
+            self._belief = self.policy.update_position(
+                self._belief, self._context, decision, rewards[:, i], last=last,
+                looked=looked[:, i],
+            )  # fmt: skip
+
+    def _see(self, actions: IntArray, offered: BoolArray) -> BoolArray | None:
+        """Take the features of what is offered, and return the mask of what is eligible."""
+        self._context: FloatArray | None = None
+        if self.features is not None:
+            self._context = self.features[actions]
+            return None if offered.all() else offered
+        eligible = np.zeros((len(actions), self.n_actions), np.bool_)
+        rows = np.broadcast_to(np.arange(len(actions))[:, None], actions.shape)
+        eligible[rows[offered], actions[offered]] = True
+        return eligible
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,15 +198,12 @@ class Replay:
 
         Users with fewer rounds than the longest horizon count with those that they have, so that
         the estimate is a ratio of sums: that of the users' differences, and that of their rounds.
-        Later rounds count like the first ones.
+        Later rounds stand for the second half of a session, and count as much as the first ones.
         """
-        sums, rounds = self._gained(policy, other)
-        if self.later is not None:
-            more, longer = self.later._gained(policy, other)
-            sums, rounds = sums + more, rounds + longer
-        mean = float(sums.sum() / rounds.sum())
-        residuals = Estimate.from_values((sums - mean * rounds) / rounds.mean())
-        return Estimate(mean, residuals.stderr)
+        parts = [self] if self.later is None else [self, self.later]
+        means, residuals = zip(*(part._gained(policy, other) for part in parts), strict=True)
+        stderr = Estimate.from_values(np.mean(residuals, axis=0)).stderr
+        return Estimate(float(np.mean(means)), stderr)
 
     def joined(self, others: Sequence[Replay], policies: Sequence[str]) -> Replay:
         """Return the replay of these users and of others, who played some of the policies."""
@@ -192,11 +229,13 @@ class Replay:
             later[0].joined(later[1:], policies) if len(later) == len(parts) else None,
         )
 
-    def _gained(self, policy: str, other: str) -> tuple[FloatArray, IntArray]:
-        """Return how much more `policy` earns with each user, and in how many rounds."""
+    def _gained(self, policy: str, other: str) -> tuple[float, FloatArray]:
+        """Return how much more `policy` earns in a round, and each user's part in its error."""
         horizon = self.horizons[-1]
         by_round = self.rewards[policy][:, :horizon] - self.rewards[other][:, :horizon]
-        return np.nansum(by_round, axis=1), np.minimum(self.rounds, horizon)
+        sums, rounds = np.nansum(by_round, axis=1), np.minimum(self.rounds, horizon)
+        mean = float(sums.sum() / rounds.sum())
+        return mean, (sums - mean * rounds) / rounds.mean()
 
     def curve(self, policy: str) -> tuple[FloatArray, FloatArray]:
         """Return each round's mean reward and standard error, over users of the longest horizon."""
@@ -225,32 +264,37 @@ class Replay:
         return rows
 
 
-def playable_rounds(log: Log, most_rounds: int = MOST_ROUNDS) -> IntArray:
+def playable_rounds(
+    log: Log, most_rounds: int = MOST_ROUNDS, lists: ListRounds | None = None
+) -> IntArray:
     """Return how many rounds each user of `log` can play.
 
-    It is a third of the user's rows, `most_rounds` at most.
+    It is a third of the user's rows, `most_rounds` at most. Rounds of `lists` show several rows.
 
     >>> from latentbandits.learning.logs.rows import read_log
     >>> table = {"u": [1] * 7 + [2] * 2, "a": list("xyxyxyxxy"), "r": [0] * 9}
     >>> playable_rounds(read_log(table, "u", "a", "r"))
     array([2, 0])
     """
+    if lists is not None:
+        return lists.playable(log, SHARE, most_rounds)
     rounds: IntArray = np.minimum(np.diff(log.starts) // SHARE, most_rounds)
     return rounds
 
 
-def passes_for(log: Log) -> int:
-    """Return how often the users of `log` should be played: the fewer they are, the more often.
+def passes_for(log: Log, lists: ListRounds | None = None) -> int:
+    """Return how often the users of `log` should be played: the less they play, the more often.
 
     What a session earns depends on the rows that it is offered. The mean over several sessions of
-    a user does so less, which matters where users are few.
+    a user does so less, which matters where users or their rows are few.
 
     >>> from latentbandits.learning.logs.rows import read_log
     >>> table = {"u": [1] * 4 + [2] * 3, "a": list("xyxyxyx"), "r": [0] * 7}
     >>> passes_for(read_log(table, "u", "a", "r"))
     8
     """
-    return max(min(SESSIONS // log.n_users, MOST_PASSES), 1)
+    rounds = max(playable_rounds(log, lists=lists).sum(), 1)
+    return int(np.clip(ENOUGH_ROUNDS // rounds, 1, MOST_PASSES))
 
 
 def replay(
@@ -261,7 +305,8 @@ def replay(
     most_rounds: int = MOST_ROUNDS,
     passes: int = 1,
     later: bool = False,
-    by_list: bool = False,
+    menus: bool = False,
+    lists: ListRounds | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Replay:
@@ -279,9 +324,10 @@ def replay(
         passes: how often each user is played, with other offers. Rewards are means over passes.
         later: also play later rounds, if users have too few rows for `SHORT` rounds: half of a
             user's rows are told to the policy, and it plays a third of the others.
-        by_list: a round offers the rows of the user's next list (`Log.lists`) in place of a random
-            sample of rows. If each list has a row for every action, actions are offered with
-            replacement.
+        menus: a round offers the rows of the user's next menu (rows with one number of
+            `Log.lists`) in place of a random sample of rows. If each menu has a row for every
+            action, actions are offered with replacement.
+        lists: what rounds of a log of lists show; None: a round shows one row.
         seed: of all randomness.
         progress: called after each policy.
     """
@@ -289,65 +335,79 @@ def replay(
     positive_count("most_rounds", most_rounds)
     positive_count("passes", passes)
     bar = Silent() if progress is None else progress
-    lists = _Lists.of(log) if by_list else None
-    rounds = playable_rounds(log, most_rounds)
-    if lists is not None:
-        rounds = np.minimum(rounds, lists.n_lists)
+    given = _Menus.of(log) if menus else None
+    rounds = playable_rounds(log, most_rounds, lists)
+    if given is not None:
+        rounds = np.minimum(rounds, given.n_menus)
     users = np.flatnonzero(rounds)
     if len(users) == 0:
-        raise ValueError(f"no user has {SHARE} rows or more: there is nothing to replay")
+        few = f"{SHARE} rows or more" if lists is None else "rows for two lists"
+        raise ValueError(f"no user has {few}: there is nothing to replay")
     users = users[np.argsort(-rounds[users], kind="stable")]  # chunks of about equally many rounds
-    chunks = [users[start : start + _CHUNK] for start in range(0, len(users), _CHUNK)]
-    play = partial(_play_chunks, players, log, chunks, offered, passes, seed, bar, lists)
+    size = max(_CHUNK // passes, 1)
+    chunks = [users[start : start + size] for start in range(0, len(users), size)]
+
+    def sessions(
+        player: Player, users: IntArray, rounds: IntArray, n_told: int, rng: np.random.Generator
+    ) -> FloatArray:
+        if lists is not None:
+            shower = cast(ListPlayer, player)
+            return lists.play(shower, log, users, rounds, offered, n_told, rng)
+        offers: _Sampled | _NextMenu
+        offers = _Sampled(log, users, offered, rng) if given is None else _NextMenu(given, users)
+        return _play(player, offers, rounds, log, n_told)
+
+    play = partial(_play_chunks, players, chunks, sessions, passes, seed, bar)
     first = play(rounds, [0] * len(chunks))
     if not later or first.horizons[-1] >= SHORT:
         return first
     left = np.diff(log.starts)
     n_told = [int(left[chunk].min()) // 2 for chunk in chunks]
+    told = np.zeros_like(left)
     for chunk, n in zip(chunks, n_told, strict=True):
-        left[chunk] -= n
-    return replace(first, later=play(left // SHARE, n_told))
+        told[chunk] = n
+    if lists is None:
+        rounds = (left - told) // SHARE
+    else:
+        rounds = lists.rounds(log, told, SHARE, most_rounds)
+    after = play(rounds, n_told)
+    return replace(first, later=after) if after.horizons[-1] else first
 
 
 def _play_chunks(
     players: Mapping[str, Player],
-    log: Log,
     chunks: Sequence[IntArray],
-    offered: int,
+    sessions: Callable[[Player, IntArray, IntArray, int, np.random.Generator], FloatArray],
     passes: int,
     seed: int,
     bar: Progress,
-    lists: _Lists | None,
     rounds: IntArray,
     n_told: Sequence[int],
 ) -> Replay:
-    """Play the users of all chunks, after `n_told` rows of each user of a chunk were told."""
+    """Play the users of all chunks, after `n_told` rows of each user of a chunk were told.
+
+    All sessions of a chunk's users are played at once.
+    """
     users = np.concatenate(chunks)
     rewards = {name: np.full((len(users), int(rounds[users].max())), np.nan) for name in players}
     bar.start("replaying held-out users", len(players) * len(chunks))
     for name, player in players.items():
+        done = 0
         for i, (chunk, n) in enumerate(zip(chunks, n_told, strict=True)):
-            # The first pass has the streams of a replay of one pass.
-            streams = [[seed, i]] + [[seed, i, another] for another in range(1, passes)]
-            sessions = []
-            for stream in streams:
-                offers: _Sampled | _NextList
-                if lists is None:
-                    offers = _Sampled(log, chunk, offered, np.random.default_rng(stream))
-                else:
-                    offers = _NextList(lists, chunk)
-                own = np.random.default_rng([*stream, zlib.crc32(name.encode())])
-                player.start(chunk, own)
-                sessions.append(_play(player, offers, rounds[chunk], log, n))
-            earned = np.mean(sessions, axis=0)
-            rewards[name][i * _CHUNK : i * _CHUNK + len(chunk), : earned.shape[1]] = earned
+            again = np.tile(chunk, passes)
+            player.start(again, np.random.default_rng([seed, i, zlib.crc32(name.encode())]))
+            drawn = np.random.default_rng([seed, i])
+            played = sessions(player, again, rounds[again], n, drawn)
+            earned = played.reshape(passes, len(chunk), -1).mean(axis=0)
+            rewards[name][done : done + len(chunk), : earned.shape[1]] = earned
+            done += len(chunk)
             bar.advance(1)
     return Replay(rounds[users], rewards)
 
 
 def _play(
     player: Player,
-    offers: _Sampled | _NextList,
+    offers: _Sampled | _NextMenu,
     rounds: IntArray,
     log: Log,
     n_told: int = 0,
@@ -412,18 +472,20 @@ class _Sampled:
         self._left = np.where(under_way, last, self._left)
 
 
-class _Lists(NamedTuple):
-    """The lists of a log: consecutive rows of one user with the same number."""
+class _Menus(NamedTuple):
+    """The menus of a log: consecutive rows of one user with the same number."""
 
-    first: IntArray  # (total,): the first row of each list
+    first: IntArray  # (total,): the first row of each menu
     size: IntArray  # (total,)
-    start: IntArray  # (n_users,): each user's first list
-    n_lists: IntArray  # (n_users,)
+    start: IntArray  # (n_users,): each user's first menu
+    n_menus: IntArray  # (n_users,)
 
     @classmethod
-    def of(cls, log: Log) -> _Lists:
+    def of(cls, log: Log) -> _Menus:
         if log.lists is None:
-            raise ValueError("by_list needs a log whose rows belong to lists; this one has none")
+            raise ValueError(
+                "menus needs a log whose rows have numbers of menus; this one has none"
+            )
         begins = np.ones(log.n_events, np.bool_)
         begins[1:] = (np.diff(log.lists) != 0) | (np.diff(log.users) != 0)
         first = np.flatnonzero(begins)
@@ -431,25 +493,25 @@ class _Lists(NamedTuple):
         return cls(first, np.diff(np.append(first, log.n_events)), bounds[:-1], np.diff(bounds))
 
 
-class _NextList:
-    """The rows of each user's next list, in their order."""
+class _NextMenu:
+    """The rows of each user's next menu, in their order."""
 
-    def __init__(self, lists: _Lists, users: IntArray) -> None:
-        self._lists = lists
-        self._next, self._last = lists.start[users], (lists.start + lists.n_lists - 1)[users]
+    def __init__(self, menus: _Menus, users: IntArray) -> None:
+        self._menus = menus
+        self._next, self._last = menus.start[users], (menus.start + menus.n_menus - 1)[users]
         spans = zip(self._next, self._last + 1, strict=True)
-        self._slots = np.arange(max(int(lists.size[low:high].max()) for low, high in spans))
+        self._slots = np.arange(max(int(menus.size[low:high].max()) for low, high in spans))
         self.mask: BoolArray = np.ones((len(users), len(self._slots)), np.bool_)
 
     def draw(self, under_way: BoolArray) -> IntArray:
-        """Return the rows of the next lists, `(n, slots)`; `mask` says which are there."""
-        size = self._lists.size[self._next][:, None]
+        """Return the rows of the next menus, `(n, slots)`; `mask` says which are there."""
+        size = self._menus.size[self._next][:, None]
         self.mask = self._slots < size
-        events: IntArray = self._lists.first[self._next][:, None]
+        events: IntArray = self._menus.first[self._next][:, None]
         return events + np.minimum(self._slots, size - 1)
 
     def remove(self, slot: IntArray, under_way: BoolArray) -> None:
-        """Go on to the next list."""
+        """Go on to the next menu."""
         self._next = np.minimum(self._next + under_way, self._last)
 
 

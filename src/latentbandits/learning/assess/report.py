@@ -137,6 +137,8 @@ def of_states(learned: Learned, catalogue: Catalogue) -> list[dict[str, Any]]:
     rewards = learned.rewards()
     among = np.flatnonzero(known_well(learned.counts))
     average = learned.model.state_prior @ rewards
+    moves = learned.model.transition
+    stays = None if moves is None else mean_stay(moves)
     described = []
     for s, row in enumerate(rewards):
         by_reward = among[np.argsort(-row[among], kind="stable")]
@@ -147,6 +149,7 @@ def of_states(learned: Learned, catalogue: Catalogue) -> list[dict[str, Any]]:
             {
                 "state": s,
                 "share": float(learned.model.state_prior[s]),
+                "lasts": None if stays is None else float(stays[s]),
                 "mean_reward": float(np.average(row, weights=learned.counts)),
                 "best": _actions(by_reward[:SHOWN], row, lift, catalogue),
                 "worst": _actions(by_reward[::-1][:SHOWN], row, lift, catalogue),
@@ -155,6 +158,15 @@ def of_states(learned: Learned, catalogue: Catalogue) -> list[dict[str, Any]]:
             }
         )
     return described
+
+
+def mean_stay(transition: FloatArray) -> FloatArray:
+    """Return the mean number of rounds that each state lasts, `(n_states,)`.
+
+    >>> mean_stay(np.array([[0.9, 0.1], [0.5, 0.5]])).round(6)
+    array([10.,  2.])
+    """
+    return 1 / np.maximum(1 - np.diag(transition), 1e-12)
 
 
 def of_uncertainty(
@@ -276,7 +288,7 @@ def cautions(log: AnyLog, learned: Learned, report: Mapping[str, Any]) -> list[s
         *_about_prediction(report["held_out"]),
         *_about_choice(report["selection"], report["settings"], min(log.n_users, log.n_actions)),
         *(() if report["settings"].get("features") else _about_states(learned)),
-        *([] if report.get("lists") else _about_verdict(report.get("judgement"))),
+        *_about_verdict(report.get("judgement")),
         *attribute_notes(report),
     ]
 
@@ -358,10 +370,13 @@ def _about_states(learned: Learned) -> list[str]:
 def _about_verdict(judgement: Mapping[str, Any] | None) -> list[str]:
     if judgement is None:
         return []
+    length = judgement["length"]
+    one, best = ("round", "action") if length is None else ("list", f"{length} actions")
     if not judgement["replay"]:
-        return ["fewer than two held-out users have three rows or more: nothing could be replayed"]
+        rows = "three rows or more" if length is None else "rows for two lists"
+        return [f"fewer than two held-out users have {rows}: nothing could be replayed"]
     if judgement["verdict"] == "harms":
-        return ["the model harms: it earned less on held-out users than the best average action"]
+        return [f"the model harms: it earned less on held-out users than the best average {best}"]
     policy, horizon = judgement["recommended_policy"], judgement["horizon"]
     early = [
         row
@@ -371,8 +386,8 @@ def _about_verdict(judgement: Mapping[str, Any] | None) -> list[str]:
         and row["over_popularity"] < -2 * row["over_popularity_stderr"]
     ]
     return [
-        f"{policy} starts below the best average action: {row['over_popularity']:+.4g} a round in "
-        f"rounds 1-{row['rounds']}"
+        f"{policy} starts below the best average {best}: {row['over_popularity']:+.4g} a {one} in "
+        f"{one}s 1-{row['rounds']}"
         for row in early
     ]
 

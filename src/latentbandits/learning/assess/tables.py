@@ -96,8 +96,9 @@ def replay_table(judged: Mapping[str, Any]) -> Table:
     }
     last = max(row["rounds"] for row in judged["replay"])
     users = next(row["users"] for row in judged["replay"] if row["rounds"] == last)
-    title = f"Held-out users on their real rewards ({users:,} with {last} rounds; * is recommended)"
-    plain = difference_table(title, judged["replay"])
+    one = shown_in_round(judged)
+    title = f"Held-out users on their real rewards ({users:,} with {last} {one}s; * is recommended)"
+    plain = difference_table(title, judged["replay"], one)
     body = [
         (
             row[0] + ("*" if row[0] == judged["recommended_policy"] else ""),
@@ -109,7 +110,12 @@ def replay_table(judged: Mapping[str, Any]) -> Table:
     return Table(title, (*plain.columns, "simulated regret"), body)
 
 
-def difference_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+def shown_in_round(judged: Mapping[str, Any]) -> str:
+    """Return what a round of replay is called: list or round."""
+    return "list" if judged.get("length") else "round"
+
+
+def difference_table(title: str, rows: Sequence[Mapping[str, Any]], one: str = "round") -> Table:
     """Return a table of each policy's reward in replay and paired difference from popularity."""
     horizons = sorted({row["rounds"] for row in rows})
     by_policy = {(row["policy"], row["rounds"]): row for row in rows}
@@ -125,7 +131,7 @@ def difference_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
             )
         )
     leading = (f"over popularity, 1-{h}" for h in horizons)
-    return Table(title, ("policy", f"reward, rounds 1-{horizons[-1]}", *leading), body)
+    return Table(title, ("policy", f"reward, {one}s 1-{horizons[-1]}", *leading), body)
 
 
 def attribute_tables(report: Mapping[str, Any]) -> list[Table]:
@@ -175,6 +181,17 @@ def one_state_sentence(report: Mapping[str, Any]) -> str:
     """Return what the report says about one state; empty if it earns less than several."""
     compared = report.get("one_state")
     return str(compared["sentence"]) if compared else ""
+
+
+def dynamics_sentence(report: Mapping[str, Any]) -> str:
+    """Return whether the state moves, and why; empty if a report has nothing about it."""
+    dynamics = report.get("dynamics")
+    if not dynamics:
+        return ""
+    if dynamics["chosen"] == "none":
+        return f"The state of a user stands still: {dynamics['reason']}."
+    lasts = ", ".join(f"{state['lasts']:.3g}" for state in report["states"])
+    return f"The state of a user moves, and lasts {lasts} rounds on average: {dynamics['reason']}."
 
 
 def _worth(worth: Mapping[str, Any]) -> Table:
@@ -315,9 +332,8 @@ def _uncertainty(uncertainty: Mapping[str, Any]) -> Table:
         (f"{row['delta']:g}", *("" if row[k] is None else f"{row[k]:.3f}" for k in columns))
         for row in uncertainty["epsilon"]
     ]
-    title = (
-        f"How wrong it may be: noise {uncertainty['noise']:.4f}; |error| <= epsilon but for delta"
-    )
+    title = "How wrong it may be: with probability 1 - delta, every mean is within epsilon"
+    title += f"; noise {uncertainty['noise']:.4f}"
     if uncertainty["typical_error"] is not None:
         error, n_fits = uncertainty["typical_error"], uncertainty["bootstrap_fits"]
         title += f"; typical error {error:.3f} over {n_fits} fits"

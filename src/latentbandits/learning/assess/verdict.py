@@ -8,8 +8,8 @@ the largest reward in the first rounds is taken: users may leave early, and the 
 about later gains. A policy that loses reward to exploration in its first rounds is left out if
 there is another one.
 
-Popularity is recommended instead where the verdict is "harms", or where the model does not predict
-held-out rewards well enough to be acted on (`report.doubts`).
+Popularity is recommended instead where the model earns less in replay, or does not predict held-out
+rewards well enough to be acted on (`report.doubts`).
 
 The model that is replayed is the written one but for the held-out users: it is learned without
 them, widened alike, written and loaded again. Simulation plays the model of all users, which is the
@@ -36,6 +36,7 @@ import numpy as np
 from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.learning import user_hash
 from latentbandits.learning.assess import replay as replays
+from latentbandits.learning.assess.list_replay import ListRounds, PerLook
 from latentbandits.learning.assess.replay import (
     Player,
     PolicyPlayer,
@@ -43,13 +44,14 @@ from latentbandits.learning.assess.replay import (
     ScorePlayer,
     playable_rounds,
 )
-from latentbandits.learning.backends.backend import AnyLog, summary_of
+from latentbandits.learning.backends.backend import AnyLog, engine_of, summary_of
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.selection import Learned, rows_as_actions
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.artefacts.files import load_files, model_files, notes_of, read_files
 from latentbandits.models.attributes.parts import log_softmax, part
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.clicks import Each
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.policies.latent.bayes_ucb import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
@@ -178,6 +180,7 @@ class Judgement:
     choosing: Replay | None = None  # of the users by whom the policy is chosen; None: `replay`
     separate: bool = False  # whether a reward tells about its own action only: arms of one state
     further: tuple[Replay, ...] = ()  # of the judged policy, by models learned without these users
+    lists: ListRounds | None = None  # what a round shows; None: single actions
 
     @property
     def horizon(self) -> int:
@@ -230,8 +233,7 @@ class Judgement:
     @property
     def why_popularity(self) -> str:
         """The reason why popularity is recommended; empty if a policy on the model is."""
-        behind = self.lead.estimate.mean < 0 and self.verdict != "no difference"
-        if behind or self.preferred == POPULARITY:
+        if self.lead.estimate.mean < 0 or self.preferred == POPULARITY:
             return "the model's policies earn less than the best average action in replay"
         if self.doubts:
             return self.doubts[0]
@@ -295,10 +297,13 @@ class Judgement:
         """The verdict as a sentence."""
         lead = self.lead
         users = f"{lead.n_users:,} held-out user" + ("" if lead.n_users == 1 else "s")
-        later = "" if self.replay.later is None else " and later rounds"
+        one, best = "round", "action"
+        if self.lists is not None:
+            one, best = "list", f"{self.lists.length} actions"
+        later = "" if self.replay.later is None else f" and later {one}s"
         compared = (
-            f"{self.judged} earns {lead.estimate:+} a round compared with showing the best average "
-            f"action (95% interval {lead.low:+.3g} to {lead.high:+.3g}; rounds 1-{self.horizon}"
+            f"{self.judged} earns {lead.estimate:+} a {one} compared with showing the best average "
+            f"{best} (95% interval {lead.low:+.3g} to {lead.high:+.3g}; {one}s 1-{self.horizon}"
             f"{later} of {users})"
         )
         use, why = f"Use {self.recommended}", self.why_popularity
@@ -348,12 +353,13 @@ class Judgement:
             },
             "admitted": list(self.admitted),
             "horizon": self.horizon,
+            "length": None if self.lists is None else self.lists.length,
             "replay": self.replay.rows(POPULARITY),
             "curves": curves,
             "simulated": simulated,
             "simulated_rounds": self.simulated.rounds,
             "value_of_state": self.value_of_state,
-            "offered": replays.OFFERED,
+            "offered": _offered(self.lists),
             "caveat": CAVEAT,
         }
 
@@ -362,9 +368,10 @@ TOO_FEW = (
     "fewer than two held-out users have three rows, so that nothing could be replayed; "
     f"{replays.FEWEST_USERS} such users would be needed among the held-out ones"
 )
-LISTS = (
-    "the log is one of lists, and replay shows single actions, whose rewards do not say what a "
-    "list earns. If it has propensities, `latentbandits evaluate` compares policies list by list"
+TOO_FEW_LISTS = (
+    "fewer than two held-out users have rows for two lists and a choice between actions, so that "
+    f"nothing could be replayed; {replays.FEWEST_USERS} such users would be needed among the "
+    "held-out ones"
 )
 """Reasons why nothing is replayed."""
 
@@ -372,25 +379,27 @@ LISTS = (
 def unjudged(
     learned: Learned,
     *,
-    why: str = TOO_FEW,
+    lists: ListRounds | None = None,
     doubts: Sequence[str] = (),
     seed: int = 0,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Return the report for the case that nothing could be replayed, because of `why`.
+    """Return the report for the case that nothing could be replayed.
 
     The recommended policy is the winner of `tune` on users drawn from the model, if the features of
     its actions are known; popularity if there are `doubts` about the model's predictions.
     """
     model, recommended = learned.model, UNJUDGED
-    policies = replayed_candidates(Inputs(model, horizon=FEWEST_SIMULATED, items=learned.features))
+    inputs = Inputs(model, horizon=FEWEST_SIMULATED, items=learned.features)
+    policies = _suited(replayed_candidates(inputs), lists)
+    why = TOO_FEW if lists is None else TOO_FEW_LISTS
     known = learned.features is not None or not model.n_features
     if doubts:
         recommended = POPULARITY
     elif known and policies and not isinstance(model, ParticleModel):
         recommended = tune(
             model, FEWEST_SIMULATED, learned.features, list(policies), seed=seed,
-            offered=replays.OFFERED, effort=EFFORT, progress=progress,
+            offered=_offered(lists), effort=EFFORT, progress=progress, **_shown(lists),
         ).winner  # fmt: skip
     return {
         "verdict": "cannot tell",
@@ -404,12 +413,13 @@ def unjudged(
         "lead": None,
         "admitted": [],
         "horizon": 0,
+        "length": None if lists is None else lists.length,
         "replay": [],
         "curves": [],
         "simulated": [],
         "simulated_rounds": FEWEST_SIMULATED,
         "value_of_state": None,
-        "offered": replays.OFFERED,
+        "offered": _offered(lists),
         "caveat": CAVEAT,
     }
 
@@ -424,6 +434,7 @@ def judge_policies(
     baselines: Mapping[str, Learned] = MappingProxyType({}),
     policies: Sequence[str] = (),
     passes: int | None = None,
+    lists: ListRounds | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Judgement | None:
@@ -438,6 +449,7 @@ def judge_policies(
         baselines: other models of the same users by name, which are played greedily.
         policies: the policies that are played; none: all that can be recommended.
         passes: how often each user is played; None: the fewer users there are, the more often.
+        lists: what rounds of a log of lists show; None: a round shows one action.
         seed: of all randomness.
         progress: called after each policy.
 
@@ -445,7 +457,7 @@ def judge_policies(
         None if fewer than two users have three rows or more, so that differences have no error.
     """
     bar = Silent() if progress is None else progress
-    stage = _Replaying(learned, kept, baselines, tuple(policies), passes, seed, bar)
+    stage = _Replaying(learned, kept, baselines, tuple(policies), passes, lists, seed, bar)
     judging = stage.playable(held_out)
     if judging is None:
         return None
@@ -456,14 +468,15 @@ def judge_policies(
         replayed,
         tuple(stage.on_model),
         NOT_SIMULATED,
-        value_of_state(*stage.shown(learned, judging), seed),
+        value_of_state(*stage.shown(learned, judging), seed, lists),
         summary.deviation,
         choosing=None if other is None else stage.play(other),
         separate=learned.model.n_states == 1 and learned.features is None,
+        lists=lists,
     )
     deciding, log = stage.shown(learned if written is None else written, judging)
     admitted = {name: build(name, stage.inputs(deciding)) for name in before.admitted}
-    return replace(before, simulated=_simulate(admitted, deciding, log, seed, bar))
+    return replace(before, simulated=_simulate(admitted, deciding, log, lists, seed, bar))
 
 
 @dataclass(frozen=True, eq=False)
@@ -475,6 +488,7 @@ class _Replaying:
     baselines: Mapping[str, Learned]
     policies: tuple[str, ...]
     passes: int | None
+    lists: ListRounds | None
     seed: int
     bar: Progress
 
@@ -482,7 +496,7 @@ class _Replaying:
         """Return the users to play, with rows of known actions; None if fewer than two can."""
         if log.features is None:
             log = log.of_events(self.learned.counts[log.actions] > 0)
-        if np.count_nonzero(playable_rounds(log)) < 2:
+        if np.count_nonzero(playable_rounds(log, lists=self.lists)) < 2:
             return None
         particles = isinstance(self.learned.model, ParticleModel)
         most = MOST_USERS_OF_PARTICLES if particles else MOST_USERS
@@ -512,11 +526,15 @@ class _Replaying:
         inputs = self.inputs(self.learned)
         if self.policies:
             return {name: build(name, inputs) for name in self.policies}
-        return replayed_candidates(inputs)
+        return _suited(replayed_candidates(inputs), self.lists)
 
     def play(self, log: Log) -> Replay:
         """Replay the model's policies and the baselines."""
-        popular = replays.action_averages(self.kept)
+        lists, kept = self.lists, self.kept
+        if lists is not None:
+            kept = engine_of(kept).mapped(PerLook(lists))
+            lists = replace(lists, same=lists.kind(log))
+        popular = replays.action_averages(kept)
         if log.features is not None:
             popular = popular[log.actions]
         log_prior = users_log_prior(self.learned.model, log)
@@ -526,22 +544,39 @@ class _Replaying:
             UNIFORM: ScorePlayer(np.zeros(log.n_actions)),
             POPULARITY: ScorePlayer(popular),
         }
-        players |= {
-            name: PolicyPlayer(mmGreedy(other.model), log.n_actions, other.features)
-            for name, other in others.items()
-        }
+
+        def add(name: str, policy: AnyPolicy, of: Learned, prior: FloatArray | None = None) -> None:
+            clicks = Each() if lists is None else lists.clicks_for(policy)
+            if clicks is not None:
+                players[name] = PolicyPlayer(policy, log.n_actions, of.features, prior, clicks)
+
+        for name, other in others.items():
+            add(name, mmGreedy(other.model), other)
         scratch = "TS" if learned.features is None else "LinTS"
-        players[scratch] = PolicyPlayer(
-            build(scratch, self.inputs(learned)), log.n_actions, learned.features
-        )
-        players |= {
-            name: PolicyPlayer(policy, log.n_actions, learned.features, log_prior)
-            for name, policy in self.on_model.items()
-        }
-        passes = replays.passes_for(log) if self.passes is None else self.passes
+        add(scratch, build(scratch, self.inputs(learned)), learned)
+        for name, policy in self.on_model.items():
+            add(name, policy, learned, log_prior)
+        passes = replays.passes_for(log, lists) if self.passes is None else self.passes
         return replays.replay(
-            players, log, passes=passes, later=True, seed=self.seed, progress=self.bar
+            players, log, passes=passes, later=True, lists=lists, seed=self.seed, progress=self.bar
         )
+
+
+def _suited(policies: dict[str, AnyPolicy], lists: ListRounds | None) -> dict[str, AnyPolicy]:
+    """Return the policies that can show such lists."""
+    if lists is None:
+        return policies
+    return {name: one for name, one in policies.items() if lists.clicks_for(one) == lists.clicks}
+
+
+def _shown(lists: ListRounds | None) -> dict[str, Any]:
+    """Return the arguments of `simulate` and `tune` about lists."""
+    return {} if lists is None else {"length": lists.length, "click_model": lists.clicks}
+
+
+def _offered(lists: ListRounds | None) -> int:
+    """Return how many actions a round offers."""
+    return replays.OFFERED + (0 if lists is None else lists.length - 1)
 
 
 def users_log_prior(model: Any, log: Log) -> FloatArray | None:
@@ -615,7 +650,12 @@ def saved_and_loaded(learned: Learned, catalogue: Catalogue) -> Learned:
 
 
 def _simulate(
-    policies: Mapping[str, AnyPolicy], learned: Learned, log: Log, seed: int, bar: Progress
+    policies: Mapping[str, AnyPolicy],
+    learned: Learned,
+    log: Log,
+    lists: ListRounds | None,
+    seed: int,
+    bar: Progress,
 ) -> Simulated:
     """Play each policy with users drawn from the model, over sessions of typical length (`tune`).
 
@@ -625,20 +665,24 @@ def _simulate(
     """
     if len(policies) < 2 or isinstance(learned.model, ParticleModel):
         return NOT_SIMULATED
-    contexts = None if learned.features is None else learned.features[offered_sets(log, seed)]
-    rounds = round(min(max(log.n_events / log.n_users, FEWEST_SIMULATED), MOST_SIMULATED))
+    contexts = (
+        None if learned.features is None else learned.features[offered_sets(log, seed, lists)]
+    )
+    of_round = 1 if lists is None else lists.length
+    of_user = log.n_events / log.n_users / of_round
+    rounds = round(min(max(of_user, FEWEST_SIMULATED), MOST_SIMULATED))
     tuning = tune(
         learned.model, rounds, contexts, list(policies), seed=seed, effort=EFFORT,
-        progress=bar,
+        progress=bar, **_shown(lists),
     )  # fmt: skip
     behind = {row.policy: row.behind for row in tuning.table}
     users = UsersOfModel(learned.model, contexts)
-    lost = _lost_first(policies, users, seed)
+    lost = _lost_first(policies, users, lists, seed)
     return Simulated(paired_regrets(tuning.table), behind, lost, rounds)
 
 
 def _lost_first(
-    policies: Mapping[str, AnyPolicy], users: UsersOfModel, seed: int
+    policies: Mapping[str, AnyPolicy], users: UsersOfModel, lists: ListRounds | None, seed: int
 ) -> dict[str, float]:
     """Return each policy's loss in its first rounds, as a share of popularity's reward.
 
@@ -651,6 +695,7 @@ def _lost_first(
         n_runs=_FIRST_USERS,
         horizon=FIRST_ROUNDS,
         seed=seed,
+        **_shown(lists),
     )
     level = played[POPULARITY].reward.mean
     if level <= 0:
@@ -677,30 +722,38 @@ def paired_regrets(table: Sequence[TunedPolicy]) -> dict[str, Estimate]:
     }
 
 
-def value_of_state(learned: Learned, log: Log, seed: int = 0) -> float:
+def value_of_state(
+    learned: Learned, log: Log, seed: int = 0, lists: ListRounds | None = None
+) -> float:
     """Return the gain per round of knowing the state: E max_a mu(s, a) - max_a E mu(s, a).
 
     The maximum is over all actions of a model of arms; of a large catalogue it is over the actions
-    that a round of replay offers, averaged over users.
+    that a round of replay offers, averaged over users. Of lists, it is the value of the best list
+    less that of the best actions on average.
     """
     rewards, prior = learned.rewards(), np.exp(learned.model.log_state_prior[0])
     if learned.features is None:
         sets = np.flatnonzero(learned.counts > 0)[None]
     else:
-        sets = offered_sets(log, seed)
+        sets = offered_sets(log, seed, lists)
+    clicks, length = (Each(), 1) if lists is None else (lists.clicks, lists.length)
     offered = rewards[:, sets]  # (n_states, n_sets, n_offered)
-    knowing = prior @ offered.max(axis=2)
-    average = np.tensordot(prior, offered, axes=1).max(axis=1)
-    return float((knowing - average).mean())
+    best = np.argsort(-np.tensordot(prior, offered, axes=1), axis=1)[:, :length]
+    gains = [
+        clicks.best_value(of_state, length)
+        - clicks.value(np.take_along_axis(of_state, best, axis=1))
+        for of_state in offered
+    ]
+    return float((prior @ np.array(gains)).mean())
 
 
-def offered_sets(log: Log, seed: int) -> IntArray:
-    """Return actions that a round of replay may offer, `(n_users, OFFERED)`: a set per user."""
+def offered_sets(log: Log, seed: int, lists: ListRounds | None = None) -> IntArray:
+    """Return actions that a round of replay may offer, `(n_users, n_offered)`: a set per user."""
     rng = np.random.default_rng(seed)
     lengths = np.diff(log.starts)
     users = np.flatnonzero(lengths >= replays.SHARE)
-    place = (rng.random((len(users), replays.OFFERED)) * lengths[users][:, None]).astype(np.int64)
-    sets: IntArray = log.actions[log.starts[users][:, None] + place]
+    place = rng.random((len(users), _offered(lists))) * lengths[users][:, None]
+    sets: IntArray = log.actions[log.starts[users][:, None] + place.astype(np.int64)]
     return sets
 
 

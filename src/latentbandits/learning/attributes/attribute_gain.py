@@ -145,7 +145,8 @@ def _rewards(
     nothing: dict[str, Any] = {"reward": None, "reward_stderr": None, "players": 0}
     if log.features is None:
         log = log.of_events(learned.counts[log.actions] > 0)
-    most = _MOST_USERS_OF_PARTICLES if _is_slow(learned) else _MOST_USERS
+    is_slow = isinstance(learned.model, ParticleModel)
+    most = _MOST_USERS_OF_PARTICLES if is_slow else _MOST_USERS
     log = log.of_users(np.arange(min(most, log.n_users)))
     if not playable_rounds(log).any():
         return dict.fromkeys(ROUNDS, nothing)
@@ -174,7 +175,3 @@ def _rewards(
             "players": len(leads),
         }
     return rewards
-
-
-def _is_slow(learned: Learned) -> bool:
-    return isinstance(learned.model, ParticleModel)

@@ -50,8 +50,7 @@ def row_features(learned: Learned, log: Log) -> FloatArray:
     if log.features is not None:
         return log.features
     assert learned.features is not None
-    rows: FloatArray = learned.features[log.actions]
-    return rows
+    return learned.features[log.actions]
 
 
 def _by_user(log: Log, values: FloatArray) -> FloatArray:

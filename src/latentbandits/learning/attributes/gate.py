@@ -63,14 +63,6 @@ class GateSums(NamedTuple):
     log_evidence: float
     n_users: int
 
-    def __add__(self, other: GateSums) -> GateSums:  # type: ignore[override]
-        return GateSums(
-            self.gradient + other.gradient,
-            self.gram + other.gram,
-            self.log_evidence + other.log_evidence,
-            self.n_users + other.n_users,
-        )
-
 
 class GatePartition(NamedTuple):
     """The users of a partition."""

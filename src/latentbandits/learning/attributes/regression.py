@@ -42,7 +42,7 @@ from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.learning.user_hash import Keys, bootstrap_weights
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.parts import with_parts
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import FloatArray
 from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
 from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.models.numerics.arrays import map_leaves
@@ -64,11 +64,9 @@ class StateRegressions(NamedTuple):
     shares: FloatArray  # (n_states,)
     noise: float  # 1 for clicks, where it is unused
 
-    def model(self, is_clicks: bool, n_particles: int = 256) -> LinearGaussian | LogisticLinear:
+    def model(self, is_clicks: bool) -> LinearGaussian | LogisticLinear:
         if is_clicks:
-            return LogisticLinear(
-                self.weights, self.covariances, n_particles, state_prior=self.shares
-            )
+            return LogisticLinear(self.weights, self.covariances, state_prior=self.shares)
         return LinearGaussian(self.weights, self.noise, self.covariances, self.shares)
 
 
@@ -324,25 +322,17 @@ STATES = (1, 2, 3, 4, 5, 6, 8)
 _PATIENCE = 2  # numbers of states that are tried beyond the best
 
 
-class ActionRows(NamedTuple):
-    """Sums of the features of each action's rows."""
-
-    counts: IntArray  # (n_actions,)
-    features: FloatArray  # (n_actions, n_features)
-
-
 @dataclass(frozen=True)
 class SumActionRows:
     """A pass that sums the features of the rows of every action."""
 
     n_actions: int
 
-    def summarise(self, log: Log, parameters: None) -> ActionRows:
+    def summarise(self, log: Log, parameters: None) -> FloatArray:
         assert log.features is not None
-        counts = np.bincount(log.actions, minlength=self.n_actions)
         sums = np.zeros((self.n_actions, log.features.shape[1]))
         np.add.at(sums, log.actions, log.features)
-        return ActionRows(counts, sums)
+        return sums
 
 
 @dataclass(frozen=True)
@@ -392,8 +382,9 @@ class RowLearner:
         scale = self._scale(engine)
         mixture, _ = fit_mixture(engine, n_states, len(self.encoder), scale, self.is_clicks, seed)
         sums = engine.fold(SumActionRows(engine.n_actions), None)
-        means = sums.features / np.maximum(sums.counts, 1)[:, None]
-        return Learned(self._model(mixture), means, sums.counts, fitted=mixture)
+        counts = engine.action_counts
+        means = sums / np.maximum(counts, 1)[:, None]
+        return Learned(self._model(mixture), means, counts, fitted=mixture)
 
     def _scale(self, log: AnyLog) -> float:
         return 1.0 if self.is_clicks else max(summary_of(log).rewards.deviation, 1e-6)

@@ -48,8 +48,7 @@ def click_probability(belief: ClickBelief, x: FloatArray, offset: FloatArray) ->
     from scipy.special import expit
 
     score, variance, _, _ = _along(belief, x, offset)
-    probability: FloatArray = expit(score / np.sqrt(1 + np.pi * variance / 8))
-    return probability
+    return expit(score / np.sqrt(1 + np.pi * variance / 8))
 
 
 def condition(

@@ -383,8 +383,7 @@ def cluster_fold(
 def _centres(sums: ClusterSums, centres: FloatArray) -> FloatArray:
     """Return the mean taste vector of each cluster; an empty cluster keeps its centre."""
     counts = sums.counts[:, None]
-    moved: FloatArray = np.where(counts > 0, sums.tastes / np.maximum(counts, 1e-12), centres)
-    return moved
+    return np.where(counts > 0, sums.tastes / np.maximum(counts, 1e-12), centres)
 
 
 def _covariance(n: float, total: FloatArray, outer: FloatArray) -> FloatArray:
@@ -393,5 +392,4 @@ def _covariance(n: float, total: FloatArray, outer: FloatArray) -> FloatArray:
     constant = np.diag(spread) <= 1e-12 * (np.diag(outer) / n + 1e-300)
     spread[constant] = 0.0
     spread[:, constant] = 0.0
-    covariance: FloatArray = spread
-    return covariance
+    return spread

@@ -91,8 +91,7 @@ class Completion:
         from latentbandits.learning.linear.clusters import metric_root
 
         root = metric_root(self.actions, self.action_counts.astype(np.float64))
-        tastes: FloatArray = (self.users - self.centre) @ root
-        return tastes
+        return (self.users - self.centre) @ root
 
     def predict(self, users: ArrayLike, actions: ArrayLike) -> FloatArray:
         """Return the completed ratings (for clicks, probabilities) of pairs of user and action."""
@@ -186,8 +185,7 @@ def complete(
 def _expit(values: FloatArray) -> FloatArray:
     from scipy.special import expit
 
-    probabilities: FloatArray = expit(values)
-    return probabilities
+    return expit(values)
 
 
 def _weights(values: ArrayLike, n: int) -> FloatArray:

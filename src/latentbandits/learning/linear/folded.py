@@ -216,8 +216,7 @@ def _by_pair(log: Log) -> IntArray:
     entries = np.arange(log.n_events), log.actions, log.starts
     rows = csr_array(entries, shape=shape, copy=True)  # sorted in place
     rows.sort_indices()
-    order: IntArray = rows.data
-    return order
+    return rows.data
 
 
 class PrepareRatings:
@@ -471,8 +470,7 @@ def balanced(user_gram: FloatArray, actions: FloatArray, action_ridge: FloatArra
 
 
 def _gram(vectors: FloatArray, weights: FloatArray) -> FloatArray:
-    gram: FloatArray = vectors.T @ (weights[:, None] * vectors)
-    return gram
+    return vectors.T @ (weights[:, None] * vectors)
 
 
 @dataclass(frozen=True, eq=False)

@@ -266,10 +266,7 @@ def minimum(gram: FloatArray, target: FloatArray, ridge: FloatArray) -> FloatArr
     `ridge` is `(n, d)`, or `(n, 1)` if all coefficients of a row have the same penalty.
     """
     np.einsum("nii->ni", gram)[...] += ridge
-    solved: FloatArray = np.linalg.solve(gram, target[..., None])[..., 0].astype(
-        np.float64, copy=False
-    )
-    return solved
+    return np.linalg.solve(gram, target[..., None])[..., 0].astype(np.float64, copy=False)
 
 
 def degrees_of_freedom(gram: FloatArray, ridge: FloatArray) -> FloatArray:
@@ -409,5 +406,4 @@ def half_slope(xi: FloatArray) -> FloatArray:
     """
     small = xi < 1e-4
     safe = np.where(small, 1.0, xi)
-    slope: FloatArray = np.where(small, 0.125, np.tanh(safe / 2) / (4 * safe))
-    return slope
+    return np.where(small, 0.125, np.tanh(safe / 2) / (4 * safe))

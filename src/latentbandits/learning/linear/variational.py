@@ -208,8 +208,7 @@ def expected_products(rows: Posterior, mean: float, biases: bool) -> FloatArray:
     x, spread = rows.means, rows.covariances
     if not biases:
         above = np.triu_indices(x.shape[1])
-        plain: FloatArray = x[:, above[0]] * x[:, above[1]] + spread[:, above[0], above[1]]
-        return plain
+        return x[:, above[0]] * x[:, above[1]] + spread[:, above[0], above[1]]
     rank = x.shape[1] - 1
     with_one, offset = _with_one(x[:, :rank]), x[:, rank:] + mean
     row, column = np.triu_indices(rank + 1)

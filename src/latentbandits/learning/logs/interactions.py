@@ -124,15 +124,8 @@ def read_interactions(
     more = [*more, *(name for name in lists or () if name not in more)]
     if not any(exports) and unrewarded is None and lists is None:
         names = columns[0]
-        plain, beside = read_log_with(
-            source,
-            user or _column(names, _USERS, "user"),
-            action or _column(names, ("action",), "action"),
-            reward or _column(names, ("reward",), "reward"),
-            more,
-            order=order,
-            text_format=text_format,
-        )
+        found = name_columns(names, user, action, reward)
+        plain, beside = read_log_with(source, *found, more, order=order, text_format=text_format)
         return Interactions(plain, more=beside)
     frames = [
         _frame(part, names, user, action, reward, order, text_format, more)

@@ -128,8 +128,7 @@ class Log:
 
     @property
     def _pairs(self) -> IntArray:
-        pairs: IntArray = self.users * self.n_actions + self.actions
-        return pairs
+        return self.users * self.n_actions + self.actions
 
     def merged(self, duplicates: Duplicates) -> Log:
         """Return the log with several rewards of a (user, action) pair merged into one.

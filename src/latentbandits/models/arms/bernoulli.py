@@ -106,8 +106,7 @@ class BernoulliArms(DirichletArms):
 
     def reward_variance(self, phi: FloatArray) -> FloatArray:
         mean = self.moments(phi)[0]
-        variance: FloatArray = mean * (1 - mean)
-        return variance
+        return mean * (1 - mean)
 
     def distribution(self, phi: FloatArray, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
         above = np.where(reward < 1, self.moments(phi)[0], 0.0)
@@ -119,8 +118,7 @@ class BernoulliArms(DirichletArms):
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         draws = dirichlet.unnormalised(phi, rng)
-        theta: FloatArray = draws[..., 0] / (draws[..., 0] + draws[..., 1])
-        return theta
+        return draws[..., 0] / (draws[..., 0] + draws[..., 1])
 
     def point(self, phi: FloatArray) -> FloatArray:
         return self.moments(phi)[0]

@@ -209,8 +209,7 @@ class CategoricalArms(DirichletArms):
         if self.edges is None:
             return 0.0
         width = np.diff(self.edges)[self._category(reward)]
-        base: FloatArray = -np.log(np.where(width > 0, width, 1.0))
-        return base
+        return -np.log(np.where(width > 0, width, 1.0))
 
     @property
     def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
@@ -275,8 +274,7 @@ class CategoricalArms(DirichletArms):
         return probabilities
 
     def mean_reward(self, theta: FloatArray) -> FloatArray:
-        mean: FloatArray = theta @ self.values
-        return mean
+        return theta @ self.values
 
     def log_density(self, theta: FloatArray, reward: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore"):
@@ -311,5 +309,4 @@ class CategoricalArms(DirichletArms):
 
 
 def _middles(edges: FloatArray) -> FloatArray:
-    middles: FloatArray = (edges[1:] + edges[:-1]) / 2
-    return middles
+    return (edges[1:] + edges[:-1]) / 2

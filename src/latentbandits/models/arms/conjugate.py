@@ -88,16 +88,6 @@ class ConjugateArms(StationaryModel, Learnable):
 
     # Methods of a family that can be learned.
 
-    @property
-    def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
-        raise NotImplementedError(self._not_learnable)
-
-    def expected(self, phi: FloatArray) -> FloatArray:
-        raise NotImplementedError(self._not_learnable)
-
-    def reward_variance(self, phi: FloatArray) -> FloatArray:
-        raise NotImplementedError(self._not_learnable)
-
     def distribution(self, phi: FloatArray, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return P(R <= reward) and P(R > reward) for a reward R of theta ~ phi."""
         raise NotImplementedError(self._not_learnable)
@@ -108,13 +98,6 @@ class ConjugateArms(StationaryModel, Learnable):
         if isinstance(support, Interval):
             return np.isin(reward, support.atoms)
         return np.full(reward.shape, isinstance(support, (Counts, OneOf)))
-
-    @property
-    def _not_learnable(self) -> str:
-        return (
-            f"{type(self).__name__} cannot be learned from a log: it needs counts_and_sums, "
-            "expected, reward_variance and distribution"
-        )
 
     @classmethod
     def reward_family(cls) -> type[Learnable] | None:
@@ -300,16 +283,6 @@ class ConjugateArms(StationaryModel, Learnable):
     ) -> FloatArray:
         played = map_leaves(lambda leaf: leaf[np.arange(len(action)), action], theta)
         return self.log_density(played, reward)
-
-    def probability_best(
-        self,
-        parameters: ArmTotals,
-        context: Context,
-        eligible: BoolArray | None,
-        weights: FloatArray,
-    ) -> None:
-        """Return None: distribution functions of these families cost more than counted draws."""
-        return
 
     def select(self, session: IntArray | None, state: IntArray) -> Self:
         if session is None:

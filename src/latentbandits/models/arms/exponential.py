@@ -109,12 +109,10 @@ class ExponentialArms(GammaArms):
 
     def prior_variance(self, prior: FloatArray) -> FloatArray:
         mean = self.moments(prior)[0]
-        variance: FloatArray = mean**2 / np.maximum(prior[..., 0] - 2, 0.1)
-        return variance
+        return mean**2 / np.maximum(prior[..., 0] - 2, 0.1)
 
     def reward_variance(self, phi: FloatArray) -> FloatArray:
-        variance: FloatArray = self.moments(phi)[0] ** 2
-        return variance
+        return self.moments(phi)[0] ** 2
 
     def distribution(self, phi: FloatArray, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the tails of the Lomax distribution."""
@@ -127,8 +125,7 @@ class ExponentialArms(GammaArms):
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Draw the mean reward, 1 / theta."""
-        mean: FloatArray = phi[..., 1] / gamma.standard_gamma(phi[..., 0], rng)
-        return mean
+        return phi[..., 1] / gamma.standard_gamma(phi[..., 0], rng)
 
     def point(self, phi: FloatArray) -> FloatArray:
         return self.moments(phi)[0]

@@ -302,8 +302,7 @@ class GaussianArms(StationaryModel):
 
     @cached_property
     def _variances(self) -> FloatArray:
-        variances: FloatArray = self.spread.reshape(self._means.shape) ** 2
-        return variances
+        return self.spread.reshape(self._means.shape) ** 2
 
     @cached_property
     def _means_by_action(self) -> FloatArray:
@@ -364,8 +363,7 @@ class Gaussian(Learnable):
         return replace(self, estimated=noise)
 
     def standardised(self, rewards: FloatArray) -> FloatArray:
-        units: FloatArray = (rewards - self.shift) / self.scale
-        return units
+        return (rewards - self.shift) / self.scale
 
     def statistic(self, reward: FloatArray) -> FloatArray:
         units = self.standardised(reward)
@@ -389,8 +387,7 @@ class Gaussian(Learnable):
         return super().prior(centre[:, ::-1], strength)
 
     def log_normaliser(self, phi: FloatArray) -> FloatArray:
-        log_z: FloatArray = 0.5 * phi[..., 0] ** 2 / phi[..., 1] - 0.5 * np.log(phi[..., 1])
-        return log_z
+        return 0.5 * phi[..., 0] ** 2 / phi[..., 1] - 0.5 * np.log(phi[..., 1])
 
     def expected(self, phi: FloatArray) -> FloatArray:
         """Return E[theta] and -E[theta^2] / 2."""
@@ -399,12 +396,10 @@ class Gaussian(Learnable):
 
     def coefficients(self, phi: FloatArray, noise: FloatArray) -> FloatArray:
         """Return -E[theta^2] / (2 sigma^2) for the count and E[theta] / sigma^2 for the sum."""
-        coefficients: FloatArray = self.expected(phi)[..., ::-1] / noise[:, None, :, None]
-        return coefficients
+        return self.expected(phi)[..., ::-1] / noise[:, None, :, None]
 
     def posterior(self, prior: FloatArray, sums: FloatArray, noise: FloatArray) -> FloatArray:
-        phi: FloatArray = prior + sums[..., ::-1] / noise[:, None, :, None]
-        return phi
+        return prior + sums[..., ::-1] / noise[:, None, :, None]
 
     def first_noise(self, totals: FloatArray, n_starts: int) -> FloatArray:
         start = 0.7 if self.known is None else (self.known / self.scale) ** 2
@@ -443,8 +438,7 @@ class Gaussian(Learnable):
         return self.scale
 
     def mean_statistic(self, phi: FloatArray) -> FloatArray:
-        mean: FloatArray = phi[..., 0] / phi[..., 1]
-        return mean
+        return phi[..., 0] / phi[..., 1]
 
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         return self.shift + self.scale * self.mean_statistic(phi), self.scale**2 / phi[..., 1]

@@ -134,8 +134,7 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         from scipy.special import gammaln
 
         a = phi[..., 3] / 2
-        log_z: FloatArray = gammaln(a) - a * np.log(_squares(phi) / 2) - 0.5 * np.log(phi[..., 0])
-        return log_z
+        return gammaln(a) - a * np.log(_squares(phi) / 2) - 0.5 * np.log(phi[..., 0])
 
     def log_base_measure(self, reward: FloatArray) -> float:
         return -_HALF_LOG_2PI
@@ -206,5 +205,4 @@ class GaussianArmsUnknownNoise(ConjugateArms):
 
 def _squares(phi: FloatArray) -> FloatArray:
     """Return 2 b, the sum of squares around the mean, above zero whatever the rounding."""
-    rest: FloatArray = np.maximum(phi[..., 2] - phi[..., 1] ** 2 / phi[..., 0], _TINY)
-    return rest
+    return np.maximum(phi[..., 2] - phi[..., 1] ** 2 / phi[..., 0], _TINY)

@@ -271,8 +271,7 @@ class HurdleArms(ConjugateArms):
     def reward_variance(self, phi: FloatArray) -> FloatArray:
         chance, amount = self.point(phi)
         mean = chance * amount
-        variance: FloatArray = mean * amount * (1 + self.squared_noise) - mean**2
-        return variance
+        return mean * amount * (1 + self.squared_noise) - mean**2
 
     def learned(self, phi: FloatArray, variance: FloatArray, shares: FloatArray) -> Self:
         return self._replace(self._fields(*self.point(phi), variance), shares)
@@ -375,8 +374,7 @@ class HurdleLogNormalArms(HurdleArms):
         return np.stack([self.alpha, self.beta, precision * self.log_means, precision], axis=-1)
 
     def _log_amount_normaliser(self, phi: FloatArray) -> FloatArray:
-        log_z: FloatArray = 0.5 * (phi[..., 0] ** 2 / phi[..., 1] - np.log(phi[..., 1]))
-        return log_z
+        return 0.5 * (phi[..., 0] ** 2 / phi[..., 1] - np.log(phi[..., 1]))
 
     def _expected_amount(self, phi: FloatArray) -> FloatArray:
         mean = phi[..., 0] / phi[..., 1]
@@ -384,8 +382,7 @@ class HurdleLogNormalArms(HurdleArms):
 
     def _log_amount_base(self, reward: FloatArray) -> FloatArray:
         logs = np.log(reward)
-        base: FloatArray = log_normal_density(logs, np.asarray(self.noise_variance)) - logs
-        return base
+        return log_normal_density(logs, np.asarray(self.noise_variance)) - logs
 
     def _amount_prior(self, count: FloatArray, centre: FloatArray) -> FloatArray:
         """Return a prior worth one reward more, so that the mean of an amount is finite."""
@@ -408,13 +405,11 @@ class HurdleLogNormalArms(HurdleArms):
     def _sample_amount(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         logs = rng.standard_normal(phi.shape[:-1]) / np.sqrt(phi[..., 1])
         logs += phi[..., 0] / phi[..., 1] + 0.5 * self.log_noise**2
-        amount: FloatArray = np.exp(logs)
-        return amount
+        return np.exp(logs)
 
     def _log_amount_density(self, amount: FloatArray, reward: FloatArray) -> FloatArray:
         logs, square = np.log(reward), self.log_noise**2
-        density: FloatArray = log_normal_density(logs - np.log(amount) + square / 2, square) - logs
-        return density
+        return log_normal_density(logs - np.log(amount) + square / 2, square) - logs
 
     def _draw_amount(self, amount: FloatArray, rng: np.random.Generator) -> FloatArray:
         noise = self.log_noise
@@ -429,8 +424,7 @@ class HurdleLogNormalArms(HurdleArms):
         return ndtr(z), ndtr(-z)
 
     def squares(self, reward: FloatArray) -> FloatArray:
-        squares: FloatArray = self.summed(reward)[..., 2] ** 2
-        return squares
+        return self.summed(reward)[..., 2] ** 2
 
     def update_noise(
         self, phi: FloatArray, sums: FloatArray, squares: FloatArray, noise: FloatArray
@@ -535,8 +529,7 @@ class HurdleGammaArms(HurdleArms):
         return gamma.expected(phi)
 
     def _log_amount_base(self, reward: FloatArray) -> FloatArray:
-        base: FloatArray = _power_terms(self.power) + (self.power - 1) * np.log(reward)
-        return base
+        return _power_terms(self.power) + (self.power - 1) * np.log(reward)
 
     def _amount_prior(self, count: FloatArray, centre: FloatArray) -> FloatArray:
         """Return a prior worth two rewards more, so that the variance of an amount is finite."""
@@ -555,8 +548,7 @@ class HurdleGammaArms(HurdleArms):
         return {"shape": shape, "scale": amount * (shape - 1)}, second
 
     def _sample_amount(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        amount: FloatArray = phi[..., 1] / gamma.standard_gamma(phi[..., 0], rng)
-        return amount
+        return phi[..., 1] / gamma.standard_gamma(phi[..., 0], rng)
 
     def _log_amount_density(self, amount: FloatArray, reward: FloatArray) -> FloatArray:
         relative = reward / amount
@@ -604,5 +596,4 @@ def _power_terms(power: FloatArray | float) -> FloatArray:
     """Return k log k - log Gamma(k)."""
     from scipy.special import gammaln
 
-    terms: FloatArray = power * np.log(power) - gammaln(power)
-    return terms
+    return power * np.log(power) - gammaln(power)

@@ -102,9 +102,16 @@ class Learnable(ABC):
         return reward**2
 
     @property
-    @abstractmethod
     def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
         """The coefficients of the statistics that give the count and the sum of rewards."""
+        raise NotImplementedError(self._not_learnable)
+
+    @property
+    def _not_learnable(self) -> str:
+        return (
+            f"{type(self).__name__} cannot be learned from a log: it needs counts_and_sums, "
+            "expected, reward_variance and distribution"
+        )
 
     @property
     def n_statistics(self) -> int:
@@ -126,8 +133,7 @@ class Learnable(ABC):
                              f"{self.family_name} rewards: use --method em")  # fmt: skip
         solve = np.linalg.inv(np.stack([counting, paying]))
         allowed = self.allowed_means(means)
-        statistics: FloatArray = np.stack([counts, counts * allowed], axis=-1) @ solve.T
-        return statistics
+        return np.stack([counts, counts * allowed], axis=-1) @ solve.T
 
     def allowed_means(self, means: FloatArray) -> FloatArray:
         """Return means in the units of the statistics, clipped to the inside of the support."""
@@ -154,9 +160,9 @@ class Learnable(ABC):
     def log_normaliser(self, phi: FloatArray) -> FloatArray:
         """Return log Z(phi)."""
 
-    @abstractmethod
     def expected(self, phi: FloatArray) -> FloatArray:
         """Return E[eta] = grad log Z(phi)."""
+        raise NotImplementedError(self._not_learnable)
 
     def coefficients(self, phi: FloatArray, noise: FloatArray) -> FloatArray:
         """Return the coefficients of the statistics in E[log p] of a reward, `(R, S, A, K)`."""
@@ -245,9 +251,9 @@ class Learnable(ABC):
         """Return the variance of the mean reward under the pooled prior; finite in any case."""
         return self.moments(prior)[1]
 
-    @abstractmethod
     def reward_variance(self, phi: FloatArray) -> FloatArray:
         """Return V, the variance of a reward at the mean parameter of q, `(..., S, A)`."""
+        raise NotImplementedError(self._not_learnable)
 
     def within(self, phi: FloatArray, strength: float) -> FloatArray:
         """Return the variance of users' means within a state, for a prior worth `strength` rewards.

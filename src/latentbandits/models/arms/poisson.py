@@ -90,8 +90,7 @@ class PoissonArms(GammaArms):
     def log_base_measure(self, reward: FloatArray) -> FloatArray:
         from scipy.special import gammaln
 
-        measure: FloatArray = -gammaln(reward + 1)
-        return measure
+        return -gammaln(reward + 1)
 
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         mean = phi[..., 0] / phi[..., 1]
@@ -114,8 +113,7 @@ class PoissonArms(GammaArms):
         return Gamma(phi[..., 0], phi[..., 1])
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        theta: FloatArray = gamma.standard_gamma(phi[..., 0], rng) / phi[..., 1]
-        return theta
+        return gamma.standard_gamma(phi[..., 0], rng) / phi[..., 1]
 
     def point(self, phi: FloatArray) -> FloatArray:
         return self.moments(phi)[0]

@@ -264,8 +264,7 @@ class Catalogue:
         """Return the features of these actions as the context of one session: `(1, n, d)`."""
         if self.features is None:
             raise ValueError("this catalogue has no features: its model takes no context")
-        chosen: FloatArray = self.features[None, self.indices(ids)]
-        return chosen
+        return self.features[None, self.indices(ids)]
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of an artefact; texts are the bytes of a JSON list."""

@@ -175,7 +175,8 @@ def model_files(
     """Return the files of a model, by name.
 
     `notes` are facts about the model as JSON, such as the policy that its fit recommends; they are
-    part of the manifest, and `load_notes` reads them again.
+    part of the manifest, and `load_notes` reads them again. A model of clicks at positions notes
+    its click model.
     """
     arrays = to_arrays(model)
     for part, value in parts_of(model).items():
@@ -190,8 +191,11 @@ def model_files(
         "arrays": {name: list(array.shape) for name, array in arrays.items()},
         "arrays_sha256": hashlib.sha256(data).hexdigest(),
     }
-    if notes:
-        manifest["notes"] = dict(notes)
+    clicks = getattr(model, "click_model", None)
+    noted = {} if clicks is None else {"click_model": clicks.text}
+    noted |= notes or {}
+    if noted:
+        manifest["notes"] = noted
     manifest["manifest_sha256"] = _digest(manifest)
     text = json.dumps(manifest, indent=2) + "\n"
     return {ARRAYS_FILE: data, MANIFEST_FILE: text.encode()}
@@ -223,7 +227,7 @@ def notes_of(files: Mapping[str, bytes], path: Any) -> dict[str, Any]:
 
 
 def load_click_model(path: str | os.PathLike[str]) -> ClickModel | None:
-    """Return the click model that was learned with the model at `path`; None if there was none."""
+    """Return the click model that belongs to the model at `path`; None if there is none."""
     notes = load_notes(path)
     return as_click_model(notes["click_model"]) if "click_model" in notes else None
 

@@ -41,8 +41,7 @@ _LEAST_SCALE = 1e-9  # of a number that is the same for all users
 
 def log_softmax(scores: FloatArray) -> FloatArray:
     """Return log probabilities over the last axis."""
-    logs: FloatArray = scores - log_sum(scores)[..., None]
-    return logs
+    return scores - log_sum(scores)[..., None]
 
 
 @dataclass(frozen=True, eq=False)

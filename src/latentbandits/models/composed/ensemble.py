@@ -303,12 +303,8 @@ class Ensemble(StationaryModel):
 
     @cached_property
     def _members(self) -> tuple[Model, ...]:
-        return tuple(_as_model(member) for member in self.models)
-
-
-def _as_model(member: KnownModel) -> Model:
-    """Return `member`; if it is certain, without a posterior over parameters."""
-    return Known(member) if member.is_certain else cast(Model, member)
+        """The members; those that are certain have no posterior over parameters."""
+        return tuple(Known(m) if m.is_certain else cast(Model, m) for m in self.models)
 
 
 def generative(member: KnownModel) -> Generative:

@@ -157,8 +157,7 @@ class CertainModel(ABC):
         if state.shape[1] == 1:
             return self.expected_rewards(context, state[:, 0])[:, None]
         mean, _ = self.posterior_rewards(parameters, context)
-        chosen: FloatArray = mean[np.arange(len(state))[:, None], state]
-        return chosen
+        return mean[np.arange(len(state))[:, None], state]
 
     def probability_best(
         self,

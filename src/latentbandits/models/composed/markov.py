@@ -36,7 +36,8 @@ class Markov(Wrapping):
     Args:
         model: what the rewards of each state are.
         transition: P(s' | s), `(n_states, n_states)`; rows sum to one.
-        n_paths: paths of states per current state, where parameters are uncertain.
+        n_paths: paths of states per current state, where parameters are uncertain; 0: the mean
+            rewards of `model` are taken as known, and only the state is learned.
         state_prior: P1(s) of the first round, `(n_states,)` or `(n_sessions, n_states)`; None is
             that of `model`.
 
@@ -70,7 +71,7 @@ class Markov(Wrapping):
         if model.transition is not None:
             raise ValueError("this model moves already: give Markov the model that it was made of")
         object.__setattr__(self, "model", model)
-        object.__setattr__(self, "n_paths", checks.positive_count("n_paths", n_paths))
+        object.__setattr__(self, "n_paths", checks.count("n_paths", n_paths))
         checks.set_fields(self, transition=checks.transition_matrix(transition, model.n_states))
         prior = None
         if state_prior is not None:
@@ -90,10 +91,7 @@ class Markov(Wrapping):
                [0.1, 0.8, 0.1],
                [0.1, 0.1, 0.8]])
         """
-        n = model.n_states
-        away = _probability(probability) / max(n - 1, 1)
-        rows = np.full((n, n), away) + (1 - away * n) * np.eye(n)
-        return cls(model, rows if n > 1 else np.ones((1, 1)), n_paths)
+        return cls(model, switching_matrix(model.n_states, probability), n_paths)
 
     @classmethod
     def restarting(cls, model: KnownModel, probability: float, n_paths: int = 16) -> Self:
@@ -118,7 +116,7 @@ class Markov(Wrapping):
 
     @property
     def is_certain(self) -> bool:
-        return self.model.is_certain
+        return self.n_paths == 0 or self.model.is_certain
 
     @cached_property
     def at_rest(self) -> Markov:
@@ -127,7 +125,7 @@ class Markov(Wrapping):
 
     @property
     def spread_bound(self) -> float:
-        return 0.0 if self.model.is_certain else cast(Model, self.model).spread_bound
+        return 0.0 if self.is_certain else cast(Model, self.model).spread_bound
 
     def parameters(self, n_sessions: int) -> Parameters:
         return self._learner.parameters(n_sessions)
@@ -160,11 +158,23 @@ class Markov(Wrapping):
     @cached_property
     def _learner(self) -> Known | PathFilter:
         """The filter over parameters; a certain model needs none."""
-        if self.model.is_certain:
+        if self.is_certain:
             return Known(self.model)
         return PathFilter(
             cast(Model, self.model), self.transition, self.n_paths, self.log_state_prior
         )
+
+
+def switching_matrix(n_states: int, probability: float) -> FloatArray:
+    """Return the transition matrix that moves to one of the others with this total probability.
+
+    >>> switching_matrix(2, 0.2)
+    array([[0.8, 0.2],
+           [0.2, 0.8]])
+    """
+    away = _probability(probability) / max(n_states - 1, 1)
+    rows = np.full((n_states, n_states), away) + (1 - away * n_states) * np.eye(n_states)
+    return rows if n_states > 1 else np.ones((1, 1))
 
 
 def _probability(value: float) -> float:

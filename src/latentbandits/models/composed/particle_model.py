@@ -39,7 +39,7 @@ class ParticlePosterior(NamedTuple):
     theta: FloatArray  # (n_sessions, n_states, n_particles, n_parameters)
     log_likelihoods: FloatArray  # (n_sessions, n_states, n_particles), of all rounds so far
     features: FloatArray  # (n_sessions, n_rounds, n_features), of the actions played
-    rewards: FloatArray  # (n_sessions, n_rounds)
+    rewards: FloatArray  # (n_sessions, n_rounds); NaN: this session had no such round
     keys: Keys  # (n_sessions,)
 
 
@@ -64,11 +64,8 @@ class ParticleModel(StationaryModel, ABC):
         """Draw theta `n` times for every state, `(n_states, n, n_parameters)`."""
 
     @abstractmethod
-    def _log_prior(self, theta: FloatArray, state: IntArray) -> FloatArray | None:
-        """Return log P1(theta | s), `(k, m)` for `theta` (k, m, n_parameters) and `state` (k,).
-
-        None where it is not known; then moves propose draws from the prior.
-        """
+    def _log_prior(self, theta: FloatArray, state: IntArray) -> FloatArray:
+        """Return log P1(theta | s), `(k, m)` for `theta` (k, m, n_parameters) and `state` (k,)."""
 
     @abstractmethod
     def _log_density(
@@ -200,16 +197,10 @@ class ParticleModel(StationaryModel, ABC):
 
     def draw_theta(self, state: IntArray, rng: np.random.Generator) -> FloatArray:
         n = len(state)
-        theta: FloatArray = self._draw_prior(n, rng)[state, np.arange(n)]
-        return theta
+        return self._draw_prior(n, rng)[state, np.arange(n)]
 
     def mean_rewards(self, theta: FloatArray, context: Context) -> FloatArray:
         return self._mean_rewards(theta[:, None], self._features(context, len(theta)))[:, 0]
-
-    def draw_rewards(
-        self, theta: FloatArray, context: Context, rng: np.random.Generator
-    ) -> FloatArray:
-        raise TypeError(f"a {type(self).__name__} has no sampler of rewards")
 
     def log_reward_density(
         self, theta: FloatArray, context: Context, action: IntArray, reward: FloatArray
@@ -252,14 +243,15 @@ class ParticleModel(StationaryModel, ABC):
             states = np.flatnonzero(degenerate[i])
             rng = history.generator(parameters.keys[i])
             weights = np.exp(log_weights[i, states])
+            told = ~np.isnan(parameters.rewards[i])
             kept = systematic(weights, self.n_particles, rng.random(len(states)))
             rows = states[:, None]
             theta[i, states], likelihoods[i, states] = self._move(
                 theta[i, rows, kept],
                 likelihoods[i, rows, kept],
                 states,
-                parameters.features[i],
-                parameters.rewards[i],
+                parameters.features[i, told],
+                parameters.rewards[i, told],
                 rng,
             )
             log_weights[i, states] = -math.log(self.n_particles)
@@ -283,23 +275,16 @@ class ParticleModel(StationaryModel, ABC):
         k, m, p = theta.shape
         log_prior = self._log_prior(theta, state)
         for _ in range(self.n_moves):
-            if log_prior is None:
-                proposal = self._draw_prior(m, rng)[state]
-                proposed_prior = None
-            else:
-                length = len(rewards) ** (-0.5 * rng.random((k, m, 1))) * 2.4 / math.sqrt(p)
-                steps = rng.standard_normal((k, m, p)) @ self._prior_factors[state]
-                proposal = theta + length * steps
-                proposed_prior = self._log_prior(proposal, state)
+            length = len(rewards) ** (-0.5 * rng.random((k, m, 1))) * 2.4 / math.sqrt(p)
+            steps = rng.standard_normal((k, m, p)) @ self._prior_factors[state]
+            proposal = theta + length * steps
+            proposed_prior = self._log_prior(proposal, state)
             proposed = self._log_total(proposal.reshape(1, k * m, p), features, rewards)
             proposed = proposed.reshape(k, m)
-            gain = proposed - likelihood
-            if log_prior is not None and proposed_prior is not None:
-                gain += proposed_prior - log_prior
+            gain = (proposed - likelihood) + (proposed_prior - log_prior)
             accepted = -rng.standard_exponential((k, m)) < gain
             theta[accepted], likelihood[accepted] = proposal[accepted], proposed[accepted]
-            if log_prior is not None and proposed_prior is not None:
-                log_prior[accepted] = proposed_prior[accepted]
+            log_prior[accepted] = proposed_prior[accepted]
         return theta, likelihood
 
     def _log_total(

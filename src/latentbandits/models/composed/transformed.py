@@ -38,6 +38,7 @@ from latentbandits.models.protocol import (
 _LARGEST_EXPONENT = 300.0
 
 
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class TransformedRewards(Wrapping, ABC):
     """A `model` of f(r) as a model of r. Subclasses state f and the mean of r given that of f(r).
 
@@ -258,10 +259,6 @@ class Log1pRewards(TransformedRewards):
     transform: ClassVar[str] = "log1p"
     support: ClassVar[Interval] = Interval(low=-1.0)
 
-    model: Model
-    smearing: FloatArray
-    level: float
-
     def __init__(
         self, model: Model, smearing: ArrayLike | None = None, level: float | None = None
     ) -> None:
@@ -282,13 +279,11 @@ class Log1pRewards(TransformedRewards):
 
     @staticmethod
     def outside(reward: FloatArray) -> BoolArray:
-        outside: BoolArray = reward <= -1
-        return outside
+        return reward <= -1
 
     @staticmethod
     def mean(theta: FloatArray, smearing: FloatArray | float) -> FloatArray:
-        mean: FloatArray = smearing * np.exp(np.minimum(theta, _LARGEST_EXPONENT)) - 1
-        return mean
+        return smearing * np.exp(np.minimum(theta, _LARGEST_EXPONENT)) - 1
 
     @staticmethod
     def level_of(mean: FloatArray, smearing: FloatArray | float) -> FloatArray:
@@ -303,8 +298,7 @@ class Log1pRewards(TransformedRewards):
 
     @staticmethod
     def smearing_of(rewards: FloatArray, unsmeared: FloatArray) -> FloatArray:
-        smearing: FloatArray = (1 + rewards) / (1 + unsmeared)
-        return smearing
+        return (1 + rewards) / (1 + unsmeared)
 
     def _slope(self) -> float:
         return float(np.mean(self.smearing)) * float(np.exp(min(self.level, _LARGEST_EXPONENT)))
@@ -337,23 +331,13 @@ class SqrtRewards(TransformedRewards):
     transform: ClassVar[str] = "sqrt"
     support: ClassVar[Interval] = Interval(low=0.0)
 
-    model: Model
-    smearing: FloatArray
-    level: float
-
-    def __init__(
-        self, model: Model, smearing: ArrayLike | None = None, level: float | None = None
-    ) -> None:
-        super().__init__(model, smearing, level)
-
     @staticmethod
     def forward(reward: FloatArray) -> FloatArray:
         return np.sqrt(reward)
 
     @staticmethod
     def backward(level: FloatArray) -> FloatArray:
-        squares: FloatArray = level**2
-        return squares
+        return level**2
 
     @staticmethod
     def log_slope(reward: FloatArray) -> FloatArray:
@@ -363,13 +347,11 @@ class SqrtRewards(TransformedRewards):
 
     @staticmethod
     def outside(reward: FloatArray) -> BoolArray:
-        outside: BoolArray = reward < 0
-        return outside
+        return reward < 0
 
     @staticmethod
     def mean(theta: FloatArray, smearing: FloatArray | float) -> FloatArray:
-        mean: FloatArray = theta**2 + smearing
-        return mean
+        return theta**2 + smearing
 
     @staticmethod
     def level_of(mean: FloatArray, smearing: FloatArray | float) -> FloatArray:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.numerics.arrays import blocks, log_normal_density, rows
 from latentbandits.models.numerics.laws import Component, Normal, Summary
 from latentbandits.models.protocol import Context, StationaryModel
@@ -175,8 +175,7 @@ class LinearGaussian(StationaryModel):
     ) -> FloatArray:
         """Return x' sum_s w_s E[theta_s]: one product of the features with a vector."""
         theta = weights[:, None, :] @ parameters.mean  # (n, 1, n_features)
-        rewards: FloatArray = (theta @ checks.required(context).swapaxes(1, 2))[:, 0]
-        return rewards
+        return (theta @ checks.required(context).swapaxes(1, 2))[:, 0]
 
     def reward_laws(self, parameters: LinearPosterior, context: Context) -> tuple[Component, ...]:
         mean, variance = self.posterior_rewards(parameters, context)
@@ -221,8 +220,7 @@ class LinearGaussian(StationaryModel):
         return theta
 
     def mean_rewards(self, theta: FloatArray, context: Context) -> FloatArray:
-        means: FloatArray = (checks.required(context) @ theta[:, :, None])[:, :, 0]
-        return means
+        return (checks.required(context) @ theta[:, :, None])[:, :, 0]
 
     def draw_rewards(
         self, theta: FloatArray, context: Context, rng: np.random.Generator
@@ -235,15 +233,6 @@ class LinearGaussian(StationaryModel):
     ) -> FloatArray:
         means = np.einsum("nd,nd->n", checks.played(context, action), theta)
         return log_normal_density(reward - means, self.noise**2)
-
-    def probability_best(
-        self,
-        parameters: LinearPosterior,
-        context: Context,
-        eligible: BoolArray | None,
-        weights: FloatArray,
-    ) -> None:
-        """Return None: rewards that share theta have no one-dimensional form."""
 
     def select(self, session: IntArray | None, state: IntArray) -> LinearGaussian:
         if session is None:

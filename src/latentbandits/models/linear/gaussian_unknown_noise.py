@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian, LinearPosterior
 from latentbandits.models.numerics.arrays import log_normal_density, rows
 from latentbandits.models.numerics.laws import Component, Student, Summary
@@ -245,16 +245,6 @@ class LinearGaussianUnknownNoise(StationaryModel):
         means = np.einsum("nd,nd->n", checks.played(context, action), theta.weights)
         return log_normal_density(reward - means, theta.noise**2)
 
-    def probability_best(
-        self,
-        parameters: LinearNoisePosterior,
-        context: Context,
-        eligible: BoolArray | None,
-        weights: FloatArray,
-    ) -> None:
-        """Return None: rewards that share theta have no one-dimensional form."""
-        return
-
     def select(self, session: IntArray | None, state: IntArray) -> LinearGaussianUnknownNoise:
         unit = self._unit.select(session, state)
         scale, count = self.noise_scale, self.noise_count
@@ -300,5 +290,4 @@ class LinearGaussianUnknownNoise(StationaryModel):
     def _mean_variance(self) -> FloatArray:
         """E[sigma_s^2], `(1 or n_sessions, n_states)`."""
         variance = self.noise_count * self.noise_scale**2 / (self.noise_count - 2)
-        shaped: FloatArray = variance.reshape(-1, self.n_states)
-        return shaped
+        return variance.reshape(-1, self.n_states)

@@ -139,8 +139,7 @@ class LogisticLinear(ParticleModel):
 
     def draw_theta(self, state: IntArray, rng: np.random.Generator) -> FloatArray:
         draws = rng.standard_normal((len(state), self.weights.shape[1], 1))
-        theta: FloatArray = self.weights[state] + (self._factors[state] @ draws)[:, :, 0]
-        return theta
+        return self.weights[state] + (self._factors[state] @ draws)[:, :, 0]
 
     def draw_rewards(
         self, theta: FloatArray, context: Context, rng: np.random.Generator
@@ -154,8 +153,7 @@ class LogisticLinear(ParticleModel):
 
     def _draw_prior(self, n: int, rng: np.random.Generator) -> FloatArray:
         draws = rng.standard_normal((self.n_states, n, self.weights.shape[1]))
-        theta: FloatArray = self.weights[:, None] + draws @ self._factors.swapaxes(1, 2)
-        return theta
+        return self.weights[:, None] + draws @ self._factors.swapaxes(1, 2)
 
     def _log_prior(self, theta: FloatArray, state: IntArray) -> FloatArray:
         """Return log P1(theta | s) up to a constant of the state."""
@@ -179,8 +177,7 @@ class LogisticLinear(ParticleModel):
     def _mean_rewards(self, theta: FloatArray, features: FloatArray) -> FloatArray:
         from scipy.special import expit
 
-        rewards: FloatArray = expit(self._scores(theta, features.swapaxes(1, 2)))
-        return rewards
+        return expit(self._scores(theta, features.swapaxes(1, 2)))
 
     def _scores(self, theta: FloatArray, columns: FloatArray) -> FloatArray:
         """Return log-odds `(n, m, k)` for theta (n, m, d) and the columns `(n, n_features, k)`."""

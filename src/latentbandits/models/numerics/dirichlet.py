@@ -34,6 +34,17 @@ def expected_log(phi: FloatArray) -> FloatArray:
     return expected
 
 
+def divergence(after: FloatArray, before: FloatArray) -> FloatArray:
+    """Return KL(Dirichlet(after) || Dirichlet(before)).
+
+    >>> divergence(np.array([1.0, 1.0]), np.array([1.0, 1.0]))
+    np.float64(0.0)
+    """
+    gain = ((after - before) * expected_log(after)).sum(axis=-1)
+    kl: FloatArray = gain - log_normaliser(after) + log_normaliser(before)
+    return kl
+
+
 def log_normaliser_step(prior: FloatArray, totals: FloatArray, one_hot: FloatArray) -> FloatArray:
     """Return log Z(phi + one_hot) - log Z(phi) = log(phi_c / sum phi).
 
@@ -47,8 +58,7 @@ def log_normaliser_step(prior: FloatArray, totals: FloatArray, one_hot: FloatArr
     step: FloatArray = np.einsum("...c,...c->...", prior, one_hot)
     step += np.einsum("...c,...c->...", totals, one_hot)
     step /= np.einsum("...c->...", prior) + np.einsum("...c->...", totals)
-    log_step: FloatArray = np.log(step)
-    return log_step
+    return np.log(step)
 
 
 def unnormalised(phi: FloatArray, rng: np.random.Generator) -> FloatArray:

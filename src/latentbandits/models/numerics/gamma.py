@@ -29,8 +29,7 @@ def log_normaliser(phi: FloatArray) -> FloatArray:
     """
     from scipy.special import gammaln
 
-    log_z: FloatArray = gammaln(phi[..., 0]) - phi[..., 0] * np.log(phi[..., 1])
-    return log_z
+    return gammaln(phi[..., 0]) - phi[..., 0] * np.log(phi[..., 1])
 
 
 def expected(phi: FloatArray) -> FloatArray:

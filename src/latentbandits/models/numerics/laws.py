@@ -58,8 +58,7 @@ class Interval:
     atoms: tuple[float, ...] = ()
 
     def contains(self, reward: FloatArray) -> BoolArray:
-        inside: BoolArray = (reward >= self.low) & (reward <= self.high)
-        return inside
+        return (reward >= self.low) & (reward <= self.high)
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -228,8 +227,7 @@ class Component(NamedTuple):
 
 def _pairs(values: FloatArray, session: IntArray, action: IntArray) -> FloatArray:
     """Return the rows of `(1 or n, n_states, ..., n_actions)` of some (session, action) pairs."""
-    chosen: FloatArray = values[0 if len(values) == 1 else session, ..., action]
-    return chosen
+    return values[0 if len(values) == 1 else session, ..., action]
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,8 +288,7 @@ class Student(Law):
     def below(self, x: FloatArray) -> FloatArray:
         from scipy.special import stdtr
 
-        chance: FloatArray = stdtr(self.freedom, (x - self.centre) / self.scale)
-        return chance
+        return stdtr(self.freedom, (x - self.centre) / self.scale)
 
     def density(self, x: FloatArray) -> FloatArray:
         from scipy.special import gammaln
@@ -300,8 +297,7 @@ class Student(Law):
         t = (x - self.centre) / self.scale
         log_density = gammaln((n + 1) / 2) - gammaln(n / 2) - 0.5 * np.log(n * np.pi)
         log_density -= (n + 1) / 2 * np.log1p(t * t / n)
-        density: FloatArray = np.exp(log_density) / self.scale
-        return density
+        return np.exp(log_density) / self.scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,8 +355,7 @@ class Gamma(Law):
     def below(self, x: FloatArray) -> FloatArray:
         from scipy.special import gammainc
 
-        chance: FloatArray = gammainc(self.shape, self.rate * np.maximum(x, 0.0))
-        return chance
+        return gammainc(self.shape, self.rate * np.maximum(x, 0.0))
 
     def density(self, x: FloatArray) -> FloatArray:
         from scipy.special import gammaln
@@ -388,8 +383,7 @@ class InverseGamma(Law):
     def below(self, x: FloatArray) -> FloatArray:
         from scipy.special import gammaincc
 
-        chance: FloatArray = gammaincc(self.shape, self.scale / np.maximum(x, _SMALL))
-        return chance
+        return gammaincc(self.shape, self.scale / np.maximum(x, _SMALL))
 
     def density(self, x: FloatArray) -> FloatArray:
         from scipy.special import gammaln

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC
-from typing import Protocol, Self, TypeVar
+from collections.abc import Callable
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -57,6 +58,14 @@ def check_model(policy: object, model: object, needed: tuple[str, ...] = _KNOWN)
             f"{type(policy).__name__} needs a model of latent states, such as "
             f"GaussianArms(means, noise, spread); got {'the class ' * isinstance(model, type)}{got}"
         )
+
+
+def learned(
+    condition: Callable[..., WeightedBeliefT], model: KnownModel, belief: Any, outcome: Outcome
+) -> WeightedBeliefT:
+    """Return the belief after an outcome, by `known.condition` or `joint.condition`."""
+    observed = outcome.context, outcome.action, outcome.reward
+    return condition(model, belief, *observed, moves=outcome.moves, looked=outcome.looked)
 
 
 class LatentPolicy(CheckedPolicy[LatentBeliefT], ABC):
@@ -118,15 +127,7 @@ class KnownPolicy(PosteriorPolicy[KnownBelief], ABC):
         return known.mean_rewards(self.model, belief, context)
 
     def _learn(self, belief: KnownBelief, outcome: Outcome) -> KnownBelief:
-        return known.condition(
-            self.model,
-            belief,
-            outcome.context,
-            outcome.action,
-            outcome.reward,
-            moves=outcome.moves,
-            looked=outcome.looked,
-        )
+        return learned(known.condition, self.model, belief, outcome)
 
     @property
     def learns_unseen(self) -> bool:
@@ -148,15 +149,7 @@ class JointPolicy(PosteriorPolicy[JointBelief], ABC):
         return joint.mean_rewards(self.model, belief, context)
 
     def _learn(self, belief: JointBelief, outcome: Outcome) -> JointBelief:
-        return joint.condition(
-            self.model,
-            belief,
-            outcome.context,
-            outcome.action,
-            outcome.reward,
-            moves=outcome.moves,
-            looked=outcome.looked,
-        )
+        return learned(joint.condition, self.model, belief, outcome)
 
     @property
     def learns_unseen(self) -> bool:

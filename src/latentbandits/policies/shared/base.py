@@ -1,4 +1,4 @@
-"""The frame of population policies, and the linear algebra that the clustering policies share.
+"""The frame of population policies, and the sums of their users.
 
 A session is whatever shares a belief. Here that is a population: the session axis counts
 populations side by side, and the context says who asks (`Visit`).
@@ -96,13 +96,6 @@ class SampledPopulation(PopulationPolicy[BeliefT], ABC):
         return ActionProbabilities(decision.shares(decision.best(rewards)).mean(axis=1), "counted")
 
 
-class Ridge(NamedTuple):
-    """A ridge regression: M^-1 with M = I + sum x x', and b = sum x r."""
-
-    inverse: FloatArray  # (..., d, d)
-    products: FloatArray  # (..., d)
-
-
 class Sums(NamedTuple):
     """A user's sums: they do not depend on the order of rewards, and add up over users."""
 
@@ -110,22 +103,9 @@ class Sums(NamedTuple):
     products: FloatArray  # (..., d): sum x r
 
 
-def empty_ridge(n_features: int) -> Ridge:
-    """Return a ridge regression without rewards: M = I, b = 0."""
-    return Ridge(np.eye(n_features), np.zeros(n_features))
-
-
 def empty_sums(n_features: int) -> Sums:
     """Return sums without rewards: zeros."""
     return Sums(np.zeros((n_features, n_features)), np.zeros(n_features))
-
-
-def add_to_ridge(ridge: Ridge, x: FloatArray, reward: FloatArray) -> Ridge:
-    """Add one reward to each of B regressions: the Sherman-Morrison update of M^-1."""
-    u = (ridge.inverse @ x[:, :, None])[:, :, 0]
-    scale = 1 + (x * u).sum(axis=1)
-    step = u[:, :, None] * (u / scale[:, None])[:, None, :]
-    return Ridge(ridge.inverse - step, ridge.products + x * reward[:, None])
 
 
 def add_to_sums(sums: Sums, x: FloatArray, reward: FloatArray) -> Sums:
@@ -136,42 +116,3 @@ def add_to_sums(sums: Sums, x: FloatArray, reward: FloatArray) -> Sums:
 def invert(matrices: FloatArray) -> FloatArray:
     """Return the inverse of each matrix `(..., d, d)`."""
     return np.asarray(np.linalg.inv(matrices), np.float64)
-
-
-def pool(gram: FloatArray, products: FloatArray) -> Ridge:
-    """Return the regression of pooled sums, with one identity: M = I + gram."""
-    return Ridge(invert(np.eye(gram.shape[-1]) + gram), products)
-
-
-def weights(sums: Sums) -> FloatArray:
-    """Return w = (I + gram)^-1 products of each regression, `(B, d)`."""
-    d = sums.gram.shape[-1]
-    solved = np.linalg.solve(np.eye(d) + sums.gram, sums.products[..., None])
-    return np.asarray(solved[..., 0], np.float64)
-
-
-def optimistic_index(
-    ridge: Ridge, features: FloatArray, alpha: float, rounds: FloatArray
-) -> FloatArray:
-    """Return w'x + alpha sqrt(x' M^-1 x ln(t + 1)) of every action, `(B, K)`.
-
-    `rounds` is t, the rounds of the whole population.
-    """
-    root = features @ ridge.inverse
-    mean = (root @ ridge.products[:, :, None])[:, :, 0]
-    root *= features
-    variance = root.sum(axis=2)
-    variance *= np.log(rounds + 1)[:, None]
-    np.sqrt(variance, out=variance)
-    index: FloatArray = mean
-    index += alpha * variance
-    return index
-
-
-def confidence(rounds: FloatArray) -> FloatArray:
-    """Return F(T) = sqrt((1 + ln(1 + T)) / (1 + T)) of CLUB and SCLUB.
-
-    >>> confidence(np.array([0.0, 3.0])).round(4)
-    array([1.    , 0.7724])
-    """
-    return np.sqrt((1 + np.log1p(rounds)) / (1 + rounds))

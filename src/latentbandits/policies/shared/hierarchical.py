@@ -158,8 +158,7 @@ class HierTS(SampledPopulation[HierBelief], _Hierarchical):
         factor = np.linalg.cholesky(posterior.covariance)
         draws = rng.standard_normal((len(visit.user), n_draws, self.n_features))
         theta = posterior.mean[:, None] + draws @ factor.swapaxes(1, 2)
-        rewards: FloatArray = theta @ visit.features.swapaxes(1, 2)
-        return rewards
+        return theta @ visit.features.swapaxes(1, 2)
 
 
 @dataclass(frozen=True, eq=False)

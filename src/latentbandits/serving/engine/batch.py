@@ -29,7 +29,6 @@ from latentbandits.serving.engine.open_session import (
     visitor_row,
 )
 from latentbandits.serving.engine.sessions import Sessions
-from latentbandits.serving.engine.statistics import Statistics
 from latentbandits.serving.engine.values import (
     Decided,
     DecisionRequest,
@@ -63,7 +62,6 @@ class Batch:
         self._library = sessions.library
         self._orders = sessions.orders
         self._clock = sessions.clock
-        self._changes = sessions.changes
         self._settings = sessions.settings
         self.chooser = Chooser(self._settings.propensity, self._settings.propensity_draws)
         self._claimed: set[int | str] = set()
@@ -108,6 +106,7 @@ class Batch:
         if live.row.key in self._claimed:  # under another name
             self.settle()
             live = self._sessions.open(request.session, request.user_features)
+        order = self._orders.next(live.row.last_order)
         if request.default is not None:
             _check_default(request)
         live, inputs = self._fitted(live, request)
@@ -116,7 +115,6 @@ class Batch:
         if request.length is not None:
             clicks = click_model_for(self._library, live, request.length, inputs)
         token = _new_token()
-        order = self._orders.next(live.row.last_order)
         waiting = PendingDecision(
             live, request, inputs, order, token, self._clock(), fingerprint, clicks
         )
@@ -165,27 +163,26 @@ class Batch:
         waiting, self._decisions = self._decisions, []
         rows = list(map(decision_row, waiting, self.chooser.choose(waiting)))
         self._store.add_decisions(rows)
-        new = {one.live.row.key for one in waiting if one.live.row.rounds == 0}
-        self._sessions.save(list(map(self._decided, waiting, rows)), new=new)
+        lives, new = [], set()
         for one, row in zip(waiting, rows, strict=True):
-            added = one.live.served.space.new
-            is_new = bool(added) and any(name in added for name in shown_actions(row))
-            one.answer = answer_of(row, one.live.probabilities, is_new=is_new)
-
-    def _decided(self, one: PendingDecision, row: DecisionRow) -> Live:
-        """Count a decision, and return its session after it."""
-        live, session = one.live, one.live.row
-        self._changes.decided(session, row, live.probabilities)
-        return live.with_row(
-            msgspec.structs.replace(
+            live, session = one.live, one.live.row
+            self._sessions.statistics.session_decided(session, row, live.probabilities)
+            if session.rounds == 0:
+                new.add(session.key)
+            saved = msgspec.structs.replace(
                 session,
                 rounds=row.round,
-                seen=self._sessions.seen(session, one.now),
+                seen=one.now,
                 last_order=one.order,
                 activation=self._library.order,
                 probabilities=row.probabilities if len(live.probabilities) > 1 else b"",
             )
-        )
+            lives.append(live._replace(row=saved))
+        self._sessions.save(lives, new=new)
+        for one, row in zip(waiting, rows, strict=True):
+            added = one.live.served.space.new
+            is_new = bool(added) and any(name in added for name in shown_actions(row))
+            one.answer = answer_of(row, one.live.probabilities, is_new=is_new)
 
     def again(self, live: Live, request: DecisionRequest, row: DecisionRow) -> DecisionRow:
         """Return the decision that this session made with the order and token of `row` again."""
@@ -250,7 +247,7 @@ class Batch:
             and current.observed == observed
             and current.kind != "default"
         ):
-            self._changes.count("duplicate")
+            self._sessions.statistics.count("duplicate")
             return Rewarded(report.decision_id, "duplicate")
         replaces = current is not None and (kind == "correction" or current.kind == "default")
         if current is not None and not replaces and observed is None:
@@ -269,7 +266,7 @@ class Batch:
         if live is None:
             at = self._orders.next(row.order)
             self._store.add_rewards([self._row(told, "late", at, current)])
-            self._changes.count("late")
+            self._sessions.statistics.count("late")
             return Rewarded(report.decision_id, "late")
         live = self._sessions.able(live, row)
         pending = PendingReward(live, told)
@@ -279,7 +276,8 @@ class Batch:
         return Rewarded(report.decision_id, "applied")
 
     def _check_range(self, value: float, live: Live | None, row: DecisionRow) -> None:
-        refused = self._settings.out_of_range(value, self._sessions.reward_range(live, row))
+        served = self._library.served(row.model) if live is None else live.served
+        refused = self._settings.out_of_range(value, served.rewards)
         if refused is not None:
             raise Invalid(f"value {refused}")
 
@@ -305,6 +303,7 @@ class Batch:
         """Log rewards that were learned, save their sessions, and answer them."""
         logged: list[RewardRow] = []
         lives: list[Live] = []
+        statistics = self._sessions.statistics
         for pending, belief, probabilities, predicted in learned:
             live, told, row = pending.live, pending.told, pending.told.row
             session = live.row
@@ -312,7 +311,7 @@ class Batch:
             now = session.seen if told.kind == "default" else self._clock()
             saved = msgspec.structs.replace(
                 session,
-                seen=self._sessions.seen(session, now),
+                seen=now,
                 last_order=at,
                 rewards=session.rewards + 1,
                 reward_sum=session.reward_sum + told.value,
@@ -320,11 +319,11 @@ class Batch:
             after = live.with_belief(saved, belief, probabilities, live.learned + 1, at, [row])
             lives.append(after)
             if after.ratio >= UNEXPLAINED > live.ratio:
-                self._changes.count("unexplained")
+                statistics.count("unexplained")
             logged.append(self._row(told, "applied", at, None))
-            self._changes.rewarded(session, row, told.value, predicted=predicted)
+            statistics.rewarded(session, row, told.value, predicted=predicted)
             if told.observed is not None:
-                self._changes.add(Statistics.clicked, decode_observed(told.observed))
+                statistics.clicked(decode_observed(told.observed))
             pending.answer = Rewarded(told.report.decision_id, "applied")
         if not logged:
             return
@@ -353,10 +352,10 @@ class Batch:
             revision=session.revision + 1,
         )
         self._store.add_rewards([self._row(told, "applied", at, current)])
-        self._changes.rewarded(session, row, value, current.value)
+        self._sessions.statistics.rewarded(session, row, value, current.value)
         if told.observed is not None:
             before = rewards_by_position(row, current)
-            self._changes.add(Statistics.clicked, decode_observed(told.observed), before)
+            self._sessions.statistics.clicked(decode_observed(told.observed), before)
         self._store.put_session(changed)
         self._store.drop_snapshot(session.key)
         self._sessions.drop(session)
@@ -386,6 +385,7 @@ def _ask_or_default(served: ServedModel, request: DecisionRequest) -> PolicyInpu
 def _fingerprint(request: DecisionRequest) -> bytes:
     """Return a hash of a request: that of version 0.1.0 where it has none of the newer fields."""
     fields = msgspec.structs.asdict(request)
+    fields.pop("reward_token", None)  # HTTP's own: it asks for nothing of the decision
     for newer in ("exclude", "user_features", "user", "length"):
         if fields[newer] is None:
             del fields[newer]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
@@ -44,33 +45,19 @@ class Chosen(msgspec.Struct, frozen=True, gc=False):
     below: tuple[Chosen, ...] = ()
 
 
+@dataclass(slots=True, eq=False)
 class PendingDecision:
     """A decision that was asked for; `answer` is there once the decisions are settled."""
 
-    __slots__ = (
-        "answer", "clicks", "fingerprint", "inputs", "live", "now", "order", "request", "token",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        live: Live,
-        request: DecisionRequest,
-        inputs: PolicyInputs | None,
-        order: int,
-        token: int,
-        now: int,
-        fingerprint: bytes | None = None,
-        clicks: ClickModel | None = None,
-    ) -> None:
-        self.live = live
-        self.request = request
-        self.inputs = inputs  # None: the request's default is played
-        self.order = order
-        self.token = token
-        self.now = now
-        self.fingerprint = fingerprint
-        self.clicks = clicks  # of a list; None: the request is for one action
-        self.answer: Decided | None = None
+    live: Live
+    request: DecisionRequest
+    inputs: PolicyInputs | None  # None: the request's default is played
+    order: int
+    token: int
+    now: int
+    fingerprint: bytes | None = None
+    clicks: ClickModel | None = None  # of a list; None: the request is for one action
+    answer: Decided | None = None
 
 
 class Stream:
@@ -145,26 +132,6 @@ class RowGenerator(StreamPerSession):
         return np.empty(shape), shape[0] // n
 
 
-class Streams:
-    """Streams of random numbers, one for each decision that is made together."""
-
-    def __init__(self) -> None:
-        self._streams: list[Stream] = []
-
-    def one(self, order: int, token: int) -> np.random.Generator:
-        """Return the generator of one decision."""
-        return self._at(0).start(order, token)
-
-    def rows(self, ids: Sequence[tuple[int, int]]) -> RowGenerator:
-        """Return the generator of these decisions, given by order and token."""
-        return RowGenerator([self._at(i).start(*pair) for i, pair in enumerate(ids)])
-
-    def _at(self, place: int) -> Stream:
-        while len(self._streams) <= place:
-            self._streams.append(Stream())
-        return self._streams[place]
-
-
 class Chooser:
     """Asks policies for decisions, with the probability of each chosen action.
 
@@ -178,7 +145,7 @@ class Chooser:
     def __init__(self, mode: PropensityMode, draws: int) -> None:
         self._mode = mode
         self._draws = draws
-        self._streams = Streams()
+        self._streams: list[Stream] = []
 
     def choose(self, waiting: Sequence[PendingDecision]) -> list[Chosen | None]:
         """Return the choice of each policy; None where a default is played."""
@@ -188,42 +155,22 @@ class Chooser:
             if one.inputs is not None:
                 alike.setdefault(_kind(i, one, one.inputs), []).append(i)
         for places in alike.values():
-            some = [waiting[i] for i in places]
-            choices = self._one(some[0]) if len(some) == 1 else self._together(some)
+            choices = self._choose_alike([waiting[i] for i in places])
             for i, choice in zip(places, choices, strict=True):
                 chosen[i] = choice
         return chosen
 
-    def _one(self, one: PendingDecision) -> list[Chosen]:
-        inputs = one.inputs
-        assert inputs is not None
-        rng = self._streams.one(one.order, one.token)
-        context = inputs.context
-        if inputs.visitor is not None:
-            context = visit(inputs.visitor, context)
-        return self._decide(one, 1, one.live.belief, context, inputs.eligible, rng)
-
-    def _together(self, some: Sequence[PendingDecision]) -> list[Chosen]:
-        """Choose for several sessions of one policy, with actions of one shape."""
-        inputs = [cast(PolicyInputs, one.inputs) for one in some]
-        belief = concatenate([one.live.belief for one in some])
-        context = None if inputs[0].context is None else joined([one.context for one in inputs])
-        eligible = None if inputs[0].eligible is None else joined([one.eligible for one in inputs])
-        rows = self._streams.rows([(one.order, one.token) for one in some])
-        rng = cast(np.random.Generator, rows)
-        return self._decide(some[0], len(some), belief, context, eligible, rng)
-
-    def _decide(
-        self,
-        one: PendingDecision,
-        n_sessions: int,
-        belief: Any,
-        context: FloatArray | None,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> list[Chosen]:
-        """Decide for every session of the belief, by the policy of `one`, which is one of them."""
-        policy = one.live.group.policy
+    def _choose_alike(self, some: Sequence[PendingDecision]) -> list[Chosen]:
+        """Choose for sessions of one policy, with actions of one shape."""
+        one, policy = some[0], some[0].live.group.policy
+        inputs = [cast(PolicyInputs, each.inputs) for each in some]
+        first = inputs[0]
+        rng = self._generator(some)
+        belief = concatenate([each.live.belief for each in some])
+        context = None if first.context is None else joined([each.context for each in inputs])
+        if first.visitor is not None:
+            context = visit(first.visitor, context)
+        eligible = None if first.eligible is None else joined([each.eligible for each in inputs])
 
         def decide(belief: Any, eligible: Any) -> Decision:
             if self._mode == "counted":
@@ -237,7 +184,7 @@ class Chooser:
         assert length is not None
         exact = one.live.group.order_free or not one.clicks.unrolled
         if self._mode == "counted" and exact:  # where weighted draws are those of the later beliefs
-            features = policy.checked_context(context, n_sessions)[0]
+            features = policy.checked_context(context, len(some))[0]
             drawn = policy.draw_rewards(belief, features, self._draws + 1, rng)
             if drawn is not None:
                 decide = CountedDraws(policy, context, rng, drawn, one.clicks).decide
@@ -245,15 +192,25 @@ class Chooser:
         by_session = zip(*map(_split, shown.positions), strict=True)
         return [msgspec.structs.replace(top, below=tuple(below)) for top, *below in by_session]
 
+    def _generator(self, some: Sequence[PendingDecision]) -> np.random.Generator:
+        """Return a generator whose numbers for each decision are those of its stream."""
+        while len(self._streams) < len(some):
+            self._streams.append(Stream())
+        generators = [
+            stream.start(one.order, one.token)
+            for stream, one in zip(self._streams, some, strict=False)
+        ]
+        if len(generators) == 1:
+            return generators[0]
+        return cast(np.random.Generator, RowGenerator(generators))
+
 
 def _kind(place: int, one: PendingDecision, inputs: PolicyInputs) -> Any:
     """Return the key by which decisions are batched; `place` if one must be made alone."""
     policy = one.live.group.policy
-    if not policy.row_wise:
+    if not policy.row_wise or inputs.visitor is not None:
         return place
-    if (
-        inputs.context is not None and inputs.context.size > LARGE
-    ):  # avoids copying a large catalogue
+    if inputs.context is not None and inputs.context.size > LARGE:  # a large catalogue is copied
         return place
     shape = None if inputs.context is None else inputs.context.shape
     mask = None if inputs.eligible is None else inputs.eligible.shape
@@ -275,8 +232,8 @@ def _split(decision: Decision) -> list[Chosen]:
 def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
     """Return the decision as the log keeps it; None: the request's default is played."""
     live, request, session = one.live, one.request, one.live.row
-    features = visitor = None
-    below: list[Shown] = []
+    features = below = None
+    named = Named(request.actions, request.exclude, request.user)
     if chosen is None:
         assert request.actions is not None
         assert request.default is not None
@@ -287,12 +244,14 @@ def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
         inputs = one.inputs
         assert inputs is not None
         action, index = inputs.answer(chosen.action)
-        n_actions, name, visitor = inputs.n_actions, live.group.text, inputs.visitor
-        features = inputs.brought
-        below = [
-            Shown(*inputs.answer(other.action), other.state, other.propensity, other.kind)
-            for other in chosen.below
-        ]
+        n_actions, name, features = inputs.n_actions, live.group.text, inputs.brought
+        named = msgspec.structs.replace(named, visitor=inputs.visitor)
+        if chosen.below:
+            shown = [
+                Shown(*inputs.answer(other.action), other.state, other.propensity, other.kind)
+                for other in chosen.below
+            ]
+            below = msgspec.json.encode(shown)
     return DecisionRow(
         order=one.order,
         token=one.token,
@@ -305,7 +264,7 @@ def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
         action=action,
         index=index,
         n_actions=n_actions,
-        actions=encode_names(Named(request.actions, request.exclude, request.user, visitor)),
+        actions=encode_names(named),
         features=features,
         state=chosen.state,
         propensity=chosen.propensity,
@@ -314,7 +273,7 @@ def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
         request_id=request.request_id,
         fingerprint=one.fingerprint,
         click_model=None if one.clicks is None else one.clicks.text,
-        below=msgspec.json.encode(below) if below else None,
+        below=below,
     )
 
 

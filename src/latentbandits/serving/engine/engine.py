@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,7 +28,6 @@ from latentbandits.serving.engine.open_session import (
 from latentbandits.serving.engine.sessions import OrderSequence, Sessions, milliseconds
 from latentbandits.serving.engine.statistics import (
     STATISTICS,
-    Changes,
     Rates,
     Statistics,
     encode_totals,
@@ -79,37 +78,6 @@ class SessionDetails(NamedTuple):
     of_new_actions: list[bool]  # whether each chose an action that its model lacks
 
 
-class Transaction:
-    """`engine.begin()` ... `engine.commit()`, or `engine.rollback()` if anything goes wrong."""
-
-    __slots__ = ("_engine",)
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def __enter__(self) -> None:
-        try:
-            self._engine.begin()
-        except BaseException:
-            self._engine.rollback()
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is not None:
-            self._engine.rollback()
-            return
-        try:
-            self._engine.commit()
-        except BaseException:
-            self._engine.rollback(certain=False)
-            raise
-
-
 class Engine:
     """The decision engine, for one thread only.
 
@@ -131,8 +99,6 @@ class Engine:
         capacity_bytes = int(settings.cached_megabytes * 2**20)
         self.library = Library(store, settings.policies(), settings.explore, capacity_bytes // 2)
         self.rates = Rates()
-        self.statistics = Statistics()
-        self._changes = Changes()
         self._stale = True
         store.begin()
         store.lock_activations()  # of two processes that start at once, one draws the notes
@@ -142,11 +108,15 @@ class Engine:
         self.token_secret = hashlib.blake2b(_TOKENS, digest_size=32, key=salt).digest()
         drop_ids(store)
         store.commit()
-        self.sessions = Sessions(
-            store, self.library, self._orders, clock, self._changes, settings, salt
-        )
+        self.sessions = Sessions(store, self.library, self._orders, clock, settings, salt)
         self.batch = Batch(self.sessions)
         self._next_pruning = 0
+        self._kept = (b"", 0, 0)  # the totals of the last commit, its decisions and rewards
+
+    @property
+    def statistics(self) -> Statistics:
+        """The totals."""
+        return self.sessions.statistics
 
     def _random_note(self, name: str, size: int) -> bytes:
         value = self.store.note(name)
@@ -157,9 +127,16 @@ class Engine:
 
     # transactions
 
-    def transaction(self) -> Transaction:
-        """Return a transaction: the block is committed at its end completely, or not at all."""
-        return Transaction(self)
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit what the block does, at its end, completely or not at all."""
+        try:
+            self.begin()
+            yield
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
 
     def begin(self) -> None:
         """Begin a transaction; read again what other processes may have changed."""
@@ -167,8 +144,8 @@ class Engine:
         if self._stale:
             self.library.forget()
             self.library.refresh()
-            if self.store.durable:
-                self.statistics = read_totals(self.store)
+            self.sessions.statistics = read_totals(self.store)
+            self._kept = self._totals()
             self._stale = False
         elif self.store.shared:
             self.library.refresh()
@@ -176,19 +153,28 @@ class Engine:
     def commit(self) -> None:
         """Settle all that waits, and commit it together with the totals."""
         self.settle()
-        changed = self._changes.carry_out(self.statistics, self.rates)
-        if changed and self.store.durable:
-            self.store.put_note(f"{STATISTICS}{self.store.node}", encode_totals(self.statistics))
+        totals, decisions, rewards = self._totals()
+        before, decided, rewarded = self._kept
+        if totals != before:
+            self.store.put_note(f"{STATISTICS}{self.store.node}", totals)
         self.store.commit()
         self.sessions.committed()
+        self._kept = totals, decisions, rewards
+        if decisions > decided or rewards > rewarded:
+            self.rates.count(decisions - decided, rewards - rewarded)
 
-    def rollback(self, *, certain: bool = True) -> None:
-        """Undo the transaction; not `certain`: it may have been committed all the same."""
+    def _totals(self) -> tuple[bytes, int, int]:
+        """Return the totals as the store keeps them, and the decisions and rewards in them."""
+        counts = self.statistics.counts
+        totals = encode_totals(self.statistics)
+        return totals, counts.get("decisions", 0), counts.get("applied", 0)
+
+    def rollback(self) -> None:
+        """Undo the transaction, which may have been committed all the same if the store failed."""
         self.store.rollback()
         self.batch.drop()
-        self._changes.drop()
         self._orders.forget()
-        self.sessions.rolled_back(certain=certain)
+        self.sessions.rolled_back()
         self._stale = True
 
     def audit(self, who: str, action: str, detail: str) -> None:
@@ -452,8 +438,8 @@ class Engine:
                     waiting.append(other)
         for row in rows.values():
             if row.open:
-                self._changes.left(row)
-                self._changes.count("deleted")
+                self.statistics.left(row)
+                self.statistics.count("deleted")
             self.sessions.drop(row)
         self.store.delete_sessions(list(rows))
         self.audit(who, "forget", f"{len(rows)} sessions of one user")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -86,10 +87,6 @@ class Live(NamedTuple):
             or (bool(new) and any(name in new for one in played for name in shown_actions(one))),
             ratio if ratio < UNEXPLAINED else math.inf,
         )
-
-    def with_row(self, row: SessionRow) -> Live:
-        """Return the session with another row and the same belief."""
-        return Live(row, *self[1:])  # faster than _replace
 
     def fits(self, row: SessionRow) -> bool:
         """Return whether this belief, with the rewards that came since, is that of `row`."""
@@ -324,36 +321,18 @@ def replay(
     """Return the belief after these rewarded decisions, from the prior or from `belief` on."""
     if belief is None:
         belief = group.policy.init(1)
-    return replay_until(never, group, served, rows, belief)[0]
-
-
-def never() -> bool:
-    """Return False: a replay that does not stop before its end."""
-    return False
-
-
-def replay_until(
-    stop: Callable[[], bool],
-    group: GroupPolicy,
-    served: ServedModel,
-    rows: Iterable[RewardedDecision],
-    belief: Any,
-) -> tuple[Any, int]:
-    """Return the belief after the first of these rewarded decisions, and how many they are.
-
-    The replay stops where `stop` returns true, after one decision at least.
-    """
-    n = 0
     for row in rows:
         assert row.reward is not None
         # A model of another kind may reject rewards that its predecessor accepted.
         with suppress(ValueError):
             reward = row.reward
             belief = learn(group, served, belief, row.decision, reward.value, reward.observed)
-        n += 1
-        if stop():
-            break
-    return belief, n
+    return belief
+
+
+def never() -> bool:
+    """Return False: a replay that does not stop before its end."""
+    return False
 
 
 class Told(NamedTuple):
@@ -367,15 +346,13 @@ class Told(NamedTuple):
     observed: bytes | None = None  # the rewards of a list
 
 
+@dataclass(slots=True, eq=False)
 class PendingReward:
     """A reward that is to be learned; `answer` is there once the rewards are settled."""
 
-    __slots__ = ("answer", "live", "told")
-
-    def __init__(self, live: Live, told: Told) -> None:
-        self.live = live
-        self.told = told
-        self.answer: Rewarded | Refused | None = None
+    live: Live
+    told: Told
+    answer: Rewarded | Refused | None = None
 
     def result(self) -> Rewarded:
         """Return the answer, or raise the refusal."""

@@ -10,10 +10,8 @@ in slices, one reward at a time while a request waits.
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from latentbandits.beliefs.encoding import BeliefError, decode, encode
 from latentbandits.serving.engine.models import Library, ServedModel
@@ -22,7 +20,6 @@ from latentbandits.serving.engine.open_session import (
     first_belief,
     never,
     replay,
-    replay_until,
     state_probabilities,
     too_short,
 )
@@ -57,13 +54,14 @@ class Restoring:
         self._library = library
         self._keep = keep
         self._partial: dict[int, Live] = {}  # sessions whose replay is under way
-        self._upcoming = Upcoming(store)  # of those
+        # The rows of sessions that it goes on with, and the rewards that it learns next.
+        self._upcoming: dict[int, tuple[SessionRow, Iterator[RewardedDecision]]] = {}
         self._short: dict[int, int] = {}  # last order of sessions whose log lacks rewards
 
     def forget(self, key: int) -> None:
         """Give up the replay of a session, if one is under way."""
         self._partial.pop(key, None)
-        self._upcoming.forget(key)
+        self._upcoming.pop(key, None)
 
     def clear(self) -> None:
         """Give up all replays that are under way."""
@@ -74,7 +72,7 @@ class Restoring:
         """Return the session of `row` with its belief, and keep it; `cached` may be outdated."""
         start = self._nearest(row, cached)
         if start.learned == row.rewards:
-            live = start if start.row is row else start.with_row(row)
+            live = start if start.row is row else start._replace(row=row)
             self._keep(live)
             return live
         if self.deferring and row.rewards - start.learned > SLICE:
@@ -89,7 +87,7 @@ class Restoring:
         grown = self._grown_for(start, rows)
         if grown is not None:
             start, rows = grown, self._missing(row, grown)
-        live = self._learned(start.with_row(row), rows)
+        live = self._learned(start._replace(row=row), rows)
         if live.learned != row.rewards:
             raise too_short(row)
         self._keep(live)
@@ -134,12 +132,9 @@ class Restoring:
     def _missing(self, row: SessionRow, start: Live) -> list[RewardedDecision]:
         return self._store.applied(row.key, merged=row.members > 0, after=start.learned_to)
 
-    def _learned(
-        self, start: Live, rows: Sequence[RewardedDecision], stop: Callable[[], bool] = never
-    ) -> Live:
-        """Return the session after these rewards, or those before the replay was stopped."""
-        belief, n = replay_until(stop, start.group, start.served, rows, start.belief)
-        rows = rows[:n]
+    def _learned(self, start: Live, rows: Sequence[RewardedDecision]) -> Live:
+        """Return the session after these rewards."""
+        belief = replay(start.group, start.served, rows, start.belief)
         last = rows[-1].reward if rows else None
         learned_to = start.learned_to if last is None else last.applies_at
         states = state_probabilities(start.policy, belief)[0]
@@ -180,20 +175,21 @@ class Restoring:
 
         It goes on for some seconds, or until it is `interrupted`, but learns one reward at least.
         """
-        live = self._nearest(row, cached).with_row(row)
+        live = self._nearest(row, cached)._replace(row=row)
         end = time.perf_counter() + seconds
-
-        def stop() -> bool:
-            return interrupted() or time.perf_counter() > end
-
-        while rows := self._upcoming.next(row, live.learned_to, _STEP):
-            grown = self._grown_for(live, rows)
+        before, rows = self._upcoming.pop(row.key, (None, iter(())))
+        if before != row or row.key not in self._partial:
+            rows = self._after(row, live.learned_to)
+        for one in rows:
+            grown = self._grown_for(live, [one])
             if grown is not None:
-                live = grown
-                continue
-            live = self._learned(live, rows, stop)
-            if stop():
+                self.forget(row.key)
+                self._partial[row.key] = grown
+                return False
+            live = self._learned(live, [one])
+            if interrupted() or time.perf_counter() > end:
                 self._partial[row.key] = live
+                self._upcoming[row.key] = row, rows
                 return False
         self.forget(row.key)
         if live.learned == row.rewards:
@@ -202,6 +198,22 @@ class Restoring:
         else:
             self._short[row.key] = row.last_order
         return True
+
+    def _after(self, row: SessionRow, learned_to: int) -> Iterator[RewardedDecision]:
+        """Yield a session's rewards after the place `learned_to`, in the order of replay.
+
+        To find the next rewards of merged sessions, a store must sort all that remain. So the
+        sorted places are read in large portions, and a replay takes time in proportion to its
+        length.
+        """
+        last = learned_to, LAST
+        while pairs := self._store.replay_order(
+            row.key, merged=row.members > 0, after=last, limit=_PORTION
+        ):
+            orders = [order for _, order in pairs]
+            for begin in range(0, len(orders), _STEP):
+                yield from self._store.counted(orders[begin : begin + _STEP])
+            last = pairs[-1]
 
     def snapshot(self, live: Live) -> None:
         """Keep the session's belief in the store, so that its log need not be replayed.
@@ -256,61 +268,3 @@ def _decoded(fresh: Live, snapshot: SnapshotRow) -> Live:
     belief = decode(fresh.policy, snapshot.belief)
     states = state_probabilities(fresh.policy, belief)[0]
     return fresh.with_belief(fresh.row, belief, states, snapshot.learned, snapshot.learned_to)
-
-
-class _Portion(NamedTuple):
-    """Places of a session's replay, and the orders of the rewards there.
-
-    No reward between the place `after` and the first of these counts.
-    """
-
-    row: SessionRow
-    after: int
-    places: Sequence[int]
-    orders: Sequence[int]
-
-
-class Upcoming:
-    """Reads the order of a replay in large portions, and the rewards themselves by their orders.
-
-    To find the next rewards of merged sessions, a store must sort all that remain. So the sorted
-    places are kept until the session changes, and a replay takes time in proportion to its length.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._portions: dict[int, _Portion] = {}
-
-    def next(self, row: SessionRow, after: int, n: int) -> list[RewardedDecision]:
-        """Return up to `n` rewards of a later place than `after`; none where there are no more."""
-        portion = self._portions.get(row.key)
-        if portion is None or portion.row != row or after < portion.after:
-            portion = self._read(row, after, (after, LAST))
-        start = bisect_right(portion.places, after)
-        while True:
-            orders = portion.orders[start : start + n]
-            rows = self._store.counted(orders) if orders else []
-            if rows:
-                return rows
-            start += len(orders)
-            if start == len(portion.orders):
-                if start < _PORTION:
-                    return []
-                portion = self._read(row, after, (portion.places[-1], portion.orders[-1]))
-                start = 0
-
-    def _read(self, row: SessionRow, after: int, last: tuple[int, int]) -> _Portion:
-        pairs = self._store.replay_order(
-            row.key, merged=row.members > 0, after=last, limit=_PORTION
-        )
-        portion = _Portion(row, after, [place for place, _ in pairs], [one for _, one in pairs])
-        self._portions[row.key] = portion
-        return portion
-
-    def forget(self, key: int) -> None:
-        """Forget the order of a session's replay."""
-        self._portions.pop(key, None)
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._portions.clear()

@@ -15,7 +15,7 @@ from latentbandits.policies.registry import AUTO
 from latentbandits.serving.engine.models import Library, Memory
 from latentbandits.serving.engine.open_session import Live, check_same_user, encode_user, never
 from latentbandits.serving.engine.restoring import Restoring
-from latentbandits.serving.engine.statistics import Changes, Statistics
+from latentbandits.serving.engine.statistics import Statistics
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.records import ActivationRow, DecisionRow, SessionRow
 from latentbandits.serving.settings import (
@@ -24,7 +24,6 @@ from latentbandits.serving.settings import (
     TRIAL_SHARE,
     EngineSettings,
     Group,
-    RewardRange,
     group_of,
 )
 from latentbandits.serving.stores.protocol import Store
@@ -65,7 +64,7 @@ class OrderSequence:
 
 
 class Cache:
-    """Sessions by key and by name; a transaction that is rolled back can be undone.
+    """Sessions by key and by name; those that a transaction has put here leave if it is undone.
 
     Args:
         capacity: largest number of sessions.
@@ -80,7 +79,7 @@ class Cache:
         self._bytes = 0
         self._sessions: OrderedDict[int, Live] = OrderedDict()
         self._keys: dict[str, int] = {}
-        self._before: dict[int, Live | None] = {}  # sessions that this transaction has changed
+        self._changed: set[int] = set()  # sessions that this transaction has put here
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -89,7 +88,7 @@ class Cache:
         """Forget all sessions."""
         self._sessions.clear()
         self._keys.clear()
-        self._before.clear()
+        self._changed.clear()
         self._bytes = 0
 
     def get(self, key: int) -> Live | None:
@@ -111,7 +110,7 @@ class Cache:
         key, sessions = live.row.key, self._sessions
         old = sessions.get(key)
         if old is not live:
-            self._before.setdefault(key, old)
+            self._changed.add(key)
             sessions[key] = live
             self._bytes += _size(live) - (0 if old is None else _size(old))
         sessions.move_to_end(key)
@@ -123,8 +122,7 @@ class Cache:
             self._keys.pop(old.row.name, None)
 
     def remove(self, key: int) -> None:
-        """Take a session out, in this transaction."""
-        self._before.setdefault(key, self._sessions.get(key))
+        """Take a session out."""
         self._pop(key)
 
     def remove_where(self, stale: Callable[[SessionRow], bool]) -> None:
@@ -139,24 +137,15 @@ class Cache:
         self._keys.pop(name, None)
 
     def committed(self) -> None:
-        """Keep all changes of the transaction."""
-        self._before.clear()
+        """Keep the sessions of the transaction."""
+        self._changed.clear()
 
-    def rolled_back(self, *, certain: bool) -> None:
-        """Put back the sessions that the transaction changed, and no others.
-
-        Where it is not `certain` that nothing was committed, the store is read for them.
-        """
-        for key, live in self._before.items():
+    def rolled_back(self) -> None:
+        """Drop the sessions of the transaction: they are read from the store again."""
+        for key in self._changed:
             self._pop(key)
-            if live is not None and certain:
-                self._insert(key, live)
-        self._before.clear()
+        self._changed.clear()
         self._keys.clear()
-
-    def _insert(self, key: int, live: Live) -> None:
-        self._sessions[key] = live
-        self._bytes += _size(live)
 
     def _pop(self, key: int) -> None:
         old = self._sessions.pop(key, None)
@@ -180,7 +169,6 @@ class Sessions:
         library: Library,
         orders: OrderSequence,
         clock: Callable[[], int],
-        changes: Changes,
         settings: EngineSettings,
         salt: bytes,
     ) -> None:
@@ -188,10 +176,9 @@ class Sessions:
         self.library = library
         self.orders = orders
         self.clock = clock
-        self.changes = changes
+        self.statistics = Statistics()
         self.settings = settings
         self._ttl_ms = int(settings.session_ttl * 1000)
-        self._seen_ms = min(1000, self._ttl_ms // 100)  # resolution of the time a session was seen
         self._groups = settings.side_groups()
         self._salt = salt
         capacity_bytes = int(settings.cached_megabytes * 2**20)
@@ -215,9 +202,9 @@ class Sessions:
             successor = cache(self.library.successor)  # for sessions that are alike
             self._cache.remove_where(lambda row: successor(row.model, row.activation) != row.model)
 
-    def rolled_back(self, *, certain: bool) -> None:
-        """Undo the changes of the transaction; `certain`: nothing of it was committed."""
-        self._cache.rolled_back(certain=certain)
+    def rolled_back(self) -> None:
+        """Forget what the transaction changed."""
+        self._cache.rolled_back()
 
     # finding
 
@@ -291,11 +278,13 @@ class Sessions:
         ended.
         """
         cached = self._cache.get(key)
-        row = cached.row if cached is not None and not self.store.shared else self._row(key)
+        row = (
+            cached.row if cached is not None and not self.store.shared else self.store.session(key)
+        )
         if row is None:
             return None
         while row.merged_into is not None:
-            root = self._row(self.store.root(row.key))
+            root = self.store.session(self.store.root(row.key))
             if root is None:
                 return None
             row = root
@@ -310,7 +299,7 @@ class Sessions:
                 self._cache.put(cached)
                 return cached
             if cached.fits(row):
-                live = cached.with_row(row)
+                live = cached._replace(row=row)
                 self._cache.put(live)
                 return live
         return self.restoring.restore(row, cached)
@@ -321,9 +310,6 @@ class Sessions:
             return live
         grown = self.library.grown(live.row.model)
         return live if live.served is grown else self.restoring.on(live, grown)
-
-    def _row(self, key: int) -> SessionRow | None:
-        return self.store.session(key)
 
     def _up_to_date(self, row: SessionRow) -> SessionRow | None:
         """Carry out what time and new models do to a session; None if that ended it."""
@@ -340,7 +326,7 @@ class Sessions:
             return None
         if model == row.model:
             return row
-        self.changes.left(row)
+        self.statistics.left(row)
         moved = msgspec.structs.replace(
             row, model=model, activation=self.library.active.order, probabilities=b""
         )
@@ -349,16 +335,11 @@ class Sessions:
         self._cache.remove(row.key)
         return moved
 
-    def reward_range(self, live: Live | None, row: DecisionRow) -> RewardRange:
-        """Return the range of the session's model; of the decision's, if the session ended."""
-        served = self.library.served(row.model) if live is None else live.served
-        return served.rewards
-
     def rebuild(self, key: int, seconds: float, interrupted: Callable[[], bool] = never) -> bool:
         """Continue the replay of a session as `Restoring.rebuild` does; a session that ended or was
         merged has none to complete.
         """
-        row = self._row(key)
+        row = self.store.session(key)
         current = None if row is None or row.merged_into is not None else self._up_to_date(row)
         if current is None:
             self.restoring.forget(key)
@@ -382,30 +363,17 @@ class Sessions:
         """Write sessions after a decision or a reward each; those of the keys `new` have no row
         yet.
         """
-        seen: list[SessionRow] = []
-        seen_before: list[SessionRow] = []
+        known: list[SessionRow] = []
         for live in lives:
             row = live.row
             if row.key in new:
                 self.store.add_session(row)
             else:
-                before = self._cache.get(row.key)
-                same = before is not None and before.row.seen == row.seen
-                (seen_before if same else seen).append(row)
+                known.append(row)
             self._cache.name(row.name, row.key)
             self._cache.put(live)
-        if seen:
-            self.store.touch_sessions(seen)
-        if seen_before:
-            self.store.touch_sessions(seen_before, seen=False)
-
-    def seen(self, row: SessionRow, now: int) -> int:
-        """Return the time at which a session that is used `now` was last seen, to the second.
-
-        A session that is used again at once keeps its time, so that the index of sessions by time
-        need not be written.
-        """
-        return row.seen if 0 <= now - row.seen < self._seen_ms else now
+        if known:
+            self.store.touch_sessions(known)
 
     def replace(self, live: Live) -> None:
         """Save a session all of whose columns may have changed."""
@@ -422,7 +390,7 @@ class Sessions:
             )
         at = self.orders.next(max(a.last_order, b.last_order))
 
-        self.changes.add(Statistics.merged, a, b)
+        self.statistics.merged(a, b)
         row = msgspec.structs.replace(
             a,
             rounds=a.rounds + b.rounds,
@@ -453,8 +421,8 @@ class Sessions:
 
     def end(self, row: SessionRow, why: str) -> None:
         """Close a session: its log stays, its name may begin anew."""
-        self.changes.count(why)
-        self.changes.left(row)
+        self.statistics.count(why)
+        self.statistics.left(row)
         self.store.put_session(msgspec.structs.replace(row, open=False, probabilities=b""))
         self.store.drop_snapshot(row.key)
         self.drop(row)

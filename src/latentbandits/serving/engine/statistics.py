@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
-from typing import Any
 
 import msgspec
 
@@ -150,15 +149,17 @@ class Statistics(msgspec.Struct):
         """Add to one of the counts."""
         self.counts[name] = self.counts.get(name, 0) + times
 
-    def decided(
-        self, group: str, policy: str, model: str, round_: int, probabilities: Sequence[float]
-    ) -> None:
+    def decided(self, row: DecisionRow, probabilities: Sequence[float]) -> None:
         """Count a decision; `probabilities` are those of the states."""
-        totals = self.group(group)
+        totals = self.group(row.group)
         totals.decisions += 1
-        self.tally(policy, model).decisions += 1
+        self.tally(row.policy, row.model).decisions += 1
         self.count("decisions")
-        one = totals.round(round_)
+        if row.click_model is not None:
+            self.count("lists")
+            for position in range(1, len(shown_actions(row)) + 1):
+                self.count(f"{SHOWN_AT}{position}")
+        one = totals.round(row.round)
         if one is not None:
             one.decisions += 1
             if len(probabilities) > 1:
@@ -171,15 +172,13 @@ class Statistics(msgspec.Struct):
         """Count a decision of a session, which is here as it was before."""
         states = probabilities if len(probabilities) > 1 else []
         self.move_share(session.model, floats(session.probabilities), states)
-        self.decided(row.group, row.policy, row.model, row.round, probabilities)
+        self.decided(row, probabilities)
         if session.rounds == 0:
             self.count("started")
 
-    def listed(self, length: int) -> None:
-        """Count a list of this length."""
-        self.count("lists")
-        for position in range(1, length + 1):
-            self.count(f"{SHOWN_AT}{position}")
+    def left(self, session: SessionRow) -> None:
+        """Take the state probabilities of a session out of the shares."""
+        self.move_share(session.model, floats(session.probabilities), [])
 
     def clicked(self, rewards: Sequence[float | None], before: Sequence[float | None] = ()) -> None:
         """Count positions of a list with a reward above 0, without those that had one `before`."""
@@ -189,7 +188,7 @@ class Statistics(msgspec.Struct):
 
     def merged(self, into: SessionRow, other: SessionRow) -> None:
         """Count two sessions as one."""
-        self.move_share(other.model, floats(other.probabilities), [])
+        self.left(other)
         self.group(into.group).add_session(into.reward_sum, into.rewards, sign=-1)
         self.group(other.group).add_session(other.reward_sum, other.rewards, sign=-1)
         both = into.reward_sum + other.reward_sum, into.rewards + other.rewards
@@ -200,27 +199,26 @@ class Statistics(msgspec.Struct):
 
     def rewarded(
         self,
-        group: str,
-        policy: str,
-        model: str,
-        round_: int,
+        session: SessionRow,
+        row: DecisionRow,
         value: float,
-        before: tuple[float, int],
         replaced: float | None = None,
         predicted: float | None = None,
     ) -> None:
-        """Count a reward of a session that had `before` = (reward sum, rewards).
+        """Count a reward of the decision `row`; the session is here as it was before.
 
         `replaced` is the decision's earlier reward, which this one takes the place of; `predicted`
         is the reward that was expected, where that is known.
         """
-        totals = self.group(group)
-        total, count = before
+        totals = self.group(session.group)
         more = 0 if replaced is not None else 1
         old = replaced or 0.0
-        totals.add_session(total, count, sign=-1)
-        totals.add_session(total + value - old, count + more)
-        tally = self.tally(policy, model)
+        before = session.reward_sum, session.rewards
+        after = before[0] + value - old, before[1] + more
+        totals.add_session(*before, sign=-1)
+        totals.add_session(*after)
+        self.earned(session.group, session.started, before, after)
+        tally = self.tally(row.policy, row.model)
         tally.rewards += more
         tally.reward_sum += value - old
         if predicted is not None:
@@ -229,7 +227,7 @@ class Statistics(msgspec.Struct):
             tally.received_sum += value
             tally.error_squares += (value - predicted) ** 2
         self.count("applied" if more else "replaced")
-        one = totals.round(round_)
+        one = totals.round(row.round)
         if one is not None:
             one.rewards += more
             one.reward_sum += value - old
@@ -266,69 +264,6 @@ class Statistics(msgspec.Struct):
             shares[i] -= p
         for i, p in enumerate(after):
             shares[i] += p
-
-
-class Changes:
-    """Changes to totals that a transaction makes: carried out at its commit, or dropped."""
-
-    def __init__(self) -> None:
-        self._changes: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self._decisions = 0
-        self._rewards = 0
-
-    def add(self, change: Callable[..., None], *values: Any) -> None:
-        """Have a method of Statistics called with these values at the commit."""
-        self._changes.append((change, values))
-
-    def count(self, name: str, times: int = 1) -> None:
-        """Add to one of the counts at the commit."""
-        self.add(Statistics.count, name, times)
-
-    def left(self, session: SessionRow) -> None:
-        """Take the state probabilities of a session out of the shares at the commit."""
-        self.add(Statistics.move_share, session.model, floats(session.probabilities), [])
-
-    def decided(
-        self, session: SessionRow, row: DecisionRow, probabilities: Sequence[float]
-    ) -> None:
-        """Count a decision, and the session of which it is the first."""
-        self._decisions += 1
-        self.add(Statistics.session_decided, session, row, probabilities)
-        if row.click_model is not None:
-            self.add(Statistics.listed, len(shown_actions(row)))
-
-    def rewarded(
-        self,
-        session: SessionRow,
-        row: DecisionRow,
-        value: float,
-        replaced: float | None = None,
-        predicted: float | None = None,
-    ) -> None:
-        """Count a reward of the decision `row`; the options as in `Statistics.rewarded`."""
-        self._rewards += replaced is None
-        before = (session.reward_sum, session.rewards)
-        self.add(
-            Statistics.rewarded, session.group, row.policy, row.model, row.round, value, before,
-            replaced, predicted,
-        )  # fmt: skip
-        after = (before[0] + value - (replaced or 0.0), before[1] + (replaced is None))
-        self.add(Statistics.earned, session.group, session.started, before, after)
-
-    def carry_out(self, totals: Statistics, rates: Rates) -> bool:
-        """Apply all changes; returns whether there were any."""
-        for change, values in self._changes:
-            change(totals, *values)
-        if self._decisions or self._rewards:
-            rates.count(self._decisions, self._rewards)
-        return self.drop()
-
-    def drop(self) -> bool:
-        """Forget all changes; returns whether there were any."""
-        had = bool(self._changes)
-        self._changes.clear()
-        self._decisions = self._rewards = 0
-        return had
 
 
 def entropy(probabilities: Iterable[float]) -> float:
@@ -432,32 +367,28 @@ def read_totals(store: Store) -> Statistics:
 def computed_totals(store: Store, reader: LogReader) -> Statistics:
     """Return the totals of all decisions, rewards and sessions that the store still has."""
     totals = Statistics()
-    begun: dict[int, int] = {}  # when each session began
-    sums: dict[int, tuple[float, int]] = {}
+    sessions: dict[int, SessionRow] = {}  # what is known of each session so far
     position, until = 0, reader.end()
     while page := reader.read(position, _PAGE, until=until):
         position = page[-1].position
         for event in page:
             row, reward = event.decision, event.reward
             if reward is None:
-                if row.session not in begun:
-                    begun[row.session] = row.time
+                if row.session not in sessions:
+                    sessions[row.session] = _begun_with(row)
                     totals.count("started")
-                probabilities = floats(row.probabilities)
-                totals.decided(row.group, row.policy, row.model, row.round, probabilities)
-                if row.click_model is not None:
-                    totals.listed(len(shown_actions(row)))
+                totals.decided(row, floats(row.probabilities))
             elif reward.status == "late":
                 totals.count("late")
             elif event.current is not None and event.current.order == reward.order:
-                before = sums.get(row.session, (0.0, 0))
-                totals.rewarded(row.group, row.policy, row.model, row.round, reward.value, before)
-                after = (before[0] + reward.value, before[1] + 1)
-                totals.earned(row.group, begun[row.session], before, after)
-                sums[row.session] = after
+                known = sessions[row.session]
+                totals.rewarded(known, row, reward.value)
+                sessions[row.session] = msgspec.structs.replace(
+                    known, rewards=known.rewards + 1, reward_sum=known.reward_sum + reward.value
+                )
                 if row.click_model is not None:
                     totals.clicked(rewards_by_position(row, reward))
-    for key in begun:
+    for key in sessions:
         session = store.session(key)
         if session is None:
             continue
@@ -466,3 +397,11 @@ def computed_totals(store: Store, reader: LogReader) -> Statistics:
         else:
             totals.count("expired" if session.merged_into is None else "merged")
     return totals
+
+
+def _begun_with(row: DecisionRow) -> SessionRow:
+    """Return the row of a session before its first decision, as far as totals need it."""
+    return SessionRow(
+        key=row.session, name="", group=row.group, model=row.model, activation=0, started=row.time,
+        seen=row.time, rounds=0, rewards=0, reward_sum=0.0, last_order=0, probabilities=b"",
+    )  # fmt: skip

@@ -6,12 +6,11 @@ import asyncio
 import logging
 import queue
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from latentbandits.serving.engine.engine import Engine
@@ -37,46 +36,30 @@ _RETRY_SECONDS = 0.1  # longest pause before work that another process was in th
 _ATTEMPTS = 3
 _SLICE_SECONDS = 0.0005  # longest part of a replay between two looks at the requests that wait
 _PAUSE_SECONDS = 0.0001  # after each part, so that the event loop gets the interpreter
-_SWITCH_SECONDS = 0.0002  # switch interval of the interpreter during such a replay
 _ENDS = "the service ends: nothing was done"
 
 
-@dataclass(slots=True)
-class Declared:
-    """An operation that declares the sessions it uses.
-
-    Where processes share a store, all sessions of a batch are locked before any is used.
-    """
-
-    run: Operation[Any]
-    sessions: Sequence[str] = ()  # names
-    decisions: Sequence[str] = ()  # ids of decisions of other sessions
-
-    def __call__(self, engine: Engine) -> Any:
-        return self.run(engine)
-
-
+@dataclass(slots=True, eq=False)
 class _Job:
     """An operation that waits for the writer, or is being carried out by it."""
 
-    __slots__ = ("_future", "operation", "parked", "since", "taken", "work")
-
-    def __init__(self, operation: Operation[Any], future: asyncio.Future[Any], work: int) -> None:
-        self.operation = operation
-        self._future = future
-        self.work = work
-        self.since = time.monotonic()
-        self.taken = False
-        self.parked = False  # it waits for the replay of a long session
+    operation: Operation[Any]
+    future: asyncio.Future[Any]
+    work: int
+    sessions: Sequence[str]
+    decisions: Sequence[str]
+    since: float = field(default_factory=time.monotonic)
+    taken: bool = False
+    parked: bool = False  # it waits for the replay of a long session
 
     def answer(self, answer: Any) -> None:
         """Give the result, or the exception, to the request, unless that was cancelled."""
-        if self._future.done():
+        if self.future.done():
             return
         if isinstance(answer, BaseException):
-            self._future.set_exception(answer)
+            self.future.set_exception(answer)
         else:
-            self._future.set_result(answer)
+            self.future.set_result(answer)
 
 
 class Writer:
@@ -86,7 +69,6 @@ class Writer:
     many requests and a lone request waits for no other. At most `capacity` units of work wait:
     decisions and rewards, also inside a batch, count one each. An operation that waits longer than
     `patience` seconds is refused: with Busy if it has not begun, else with OutcomeUnknown.
-    A store that keeps nothing needs no waiting: then there is no thread and no queue.
     """
 
     def __init__(self, engine: Engine, capacity: int, patience: float = 10.0) -> None:
@@ -95,13 +77,12 @@ class Writer:
         self._taking = threading.Lock()  # held while jobs are taken from the queue or abandoned
         self._unanswered: dict[int, _Job] = {}  # in order of arrival
         self._parked: dict[int, list[_Job]] = {}  # by the session that is being rebuilt
-        self._at_hand: list[_Job] = []  # jobs of this turn of the event loop
         self.waiting = 0  # this and the next are changed by the event loop only
         self.most_waiting = 0
         self._capacity = capacity
         self.store_works = True
         self._closed = False
-        self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -109,22 +90,27 @@ class Writer:
         """Answer to the running event loop from now on."""
         self._loop = asyncio.get_running_loop()
         self.engine.sessions.restoring.deferring = True
-        if self.engine.store.durable and self._thread is None:
+        if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
             self._thread.start()
 
     def run(
-        self, operation: Operation[Answer], *, work: int = 1, urgent: bool = False
+        self,
+        operation: Operation[Answer],
+        *,
+        work: int = 1,
+        urgent: bool = False,
+        sessions: Sequence[str] = (),
+        decisions: Sequence[str] = (),
     ) -> asyncio.Future[Answer]:
         """Return the answer of `operation`, which is there once it is committed.
 
         Raises Busy where `work` more would be too much to wait, unless it is `urgent` or alone.
+        An operation declares the names of the sessions that it uses, and ids of decisions of
+        others: where processes share a store, all sessions of a batch are locked before any is
+        used.
         """
         assert self._loop is not None
-        future: asyncio.Future[Answer] = self._loop.create_future()
-        if self._thread is None:
-            self._take(_Job(operation, future, 0), self._run_at_hand)
-            return future
         if self._closed:
             raise Busy(_ENDS)
         if self.waiting > 0 and self.waiting + work > self._capacity and not urgent:
@@ -134,46 +120,11 @@ class Writer:
         self.waiting += work
         if self.waiting > self.most_waiting:
             self.most_waiting = self.waiting
-        job = _Job(operation, future, work)
-        alone = not self._unanswered
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        job = _Job(operation, future, work, sessions, decisions)
         self._unanswered[id(job)] = job
-        if alone:  # it waits for no other
-            self._jobs.put([job])
-        else:
-            self._take(job, self._hand_over)
+        self._jobs.put(job)
         return future
-
-    def _take(self, job: _Job, use: Callable[[], None]) -> None:
-        """Have a job used together with all others of this turn of the event loop."""
-        assert self._loop is not None
-        if not self._at_hand:
-            self._loop.call_soon(use)
-        self._at_hand.append(job)
-
-    def _hand_over(self) -> None:
-        """Give the jobs to the thread: one wake-up for all, so that the two compete less."""
-        jobs, self._at_hand = self._at_hand, []
-        self._jobs.put(jobs)
-
-    def _run_at_hand(self) -> None:
-        """Run the jobs without a thread."""
-        jobs, self._at_hand = self._at_hand, []
-        answers = self._commit([job.operation for job in jobs])
-        for job, answer in zip(jobs, answers, strict=True):
-            if isinstance(answer, Rebuilding):
-                self._rebuild_soon(answer.key, job)
-            else:
-                job.answer(answer)
-
-    def _rebuild_soon(self, key: int, job: _Job) -> None:
-        """Continue the replay of a long session, a part in each turn of the event loop."""
-        assert self._loop is not None
-        if self._closed:
-            job.answer(Busy(_ENDS))
-        elif self._rebuild(key, lambda: bool(self._at_hand)):
-            self._take(job, self._run_at_hand)
-        else:
-            self._loop.call_soon(self._rebuild_soon, key, job)
 
     def oldest(self) -> float:
         """Return the seconds that the store has kept an operation waiting."""
@@ -216,7 +167,6 @@ class Writer:
         """Finish what waits, then end the thread and close the store."""
         self._closed = True
         if self._thread is not None:
-            self._hand_over()
             self._jobs.put(None)
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
             self.refuse_unbegun()  # those that wait for a replay
@@ -232,9 +182,7 @@ class Writer:
             if self._parked and more:
                 key, jobs = next(iter(self._parked.items()))
                 del self._parked[key]
-                with _switching(_SWITCH_SECONDS):
-                    complete = self._rebuild(key, lambda: not self._jobs.empty())
-                if complete:
+                if self._rebuild(key, lambda: not self._jobs.empty()):
                     self._carry_out(jobs)
                 else:
                     self._parked[key] = jobs  # at the end, so that sessions take turns
@@ -244,27 +192,26 @@ class Writer:
         """Return the jobs that wait, and whether more may come; waits for one if none does."""
         batch: list[_Job] = []
         try:
-            jobs = self._jobs.get(block=not self._parked)
-            while jobs is not None:
-                batch += jobs
-                jobs = self._jobs.get_nowait()
+            job = self._jobs.get(block=not self._parked)
+            while job is not None:
+                batch.append(job)
+                job = self._jobs.get_nowait()
         except queue.Empty:
             return batch, True
-        return batch, jobs is not None
+        return batch, False
 
-    def _parts(self, batch: list[_Job]) -> Iterator[list[_Job]]:
+    def _parts(self, batch: list[_Job]) -> list[list[_Job]]:
         """Divide a batch into transactions; a transaction of a shared store locks sessions."""
-        part: list[_Job] = []
+        parts: list[list[_Job]] = []
         work = 0
         for job in batch:
             locked = work + job.work if self.engine.store.shared else 0
-            if part and (len(part) == MAX_BATCH or locked > _MOST_LOCKED):
-                yield part
-                part, work = [], 0
-            part.append(job)
+            if not parts or len(parts[-1]) == MAX_BATCH or locked > _MOST_LOCKED:
+                parts.append([])
+                work = 0
+            parts[-1].append(job)
             work += job.work
-        if part:
-            yield part
+        return parts
 
     def _carry_out(self, batch: list[_Job]) -> None:
         """Run and answer these jobs."""
@@ -273,7 +220,7 @@ class Writer:
             batch = [job for job in batch if not job.taken]
             for job in batch:
                 job.taken, job.parked = True, False
-        answers = self._commit([job.operation for job in batch]) if batch else []
+        answers = self._commit(batch) if batch else []
         answered = []
         for job, answer in zip(batch, answers, strict=True):
             if not isinstance(answer, Rebuilding):
@@ -297,16 +244,15 @@ class Writer:
         except StoreUnavailable:
             return True  # the retried requests get the error
 
-    def _commit(self, batch: list[Operation[Any]], *, again: bool = False) -> list[Any]:
+    def _commit(self, batch: list[_Job], *, again: bool = False) -> list[Any]:
         """Return an answer or an exception for each, after one commit for all of them."""
         place = 0
         try:
             with self.engine.transaction():
                 answers = []
                 self._lock_sessions(batch)
-                for place, operation in enumerate(batch):  # noqa: B007 - read in a handler
-                    answers.append(_attempt(operation, self.engine))
-                self.engine.settle()
+                for place, job in enumerate(batch):  # noqa: B007 - read in a handler
+                    answers.append(_attempt(job.operation, self.engine))
             self.store_works = True
         except Rebuilding as rebuilding:  # nothing was changed: commit the others
             others = [*batch[:place], *batch[place + 1 :]]
@@ -318,7 +264,7 @@ class Writer:
                 return self._commit(batch, again=True)
             if len(batch) == 1:
                 return [error]
-            return [answer for operation in batch for answer in self._alone(operation)]
+            return list(map(self._alone, batch))
         except StoreUnavailable as error:
             if self.store_works:
                 _log.warning("%s", error)
@@ -328,25 +274,24 @@ class Writer:
             _log.exception("a batch of %d failed", len(batch))
             if len(batch) == 1:
                 return [error]
-            return [answer for operation in batch for answer in self._alone(operation)]
+            return list(map(self._alone, batch))
         return answers
 
-    def _lock_sessions(self, batch: list[Operation[Any]]) -> None:
+    def _lock_sessions(self, batch: list[_Job]) -> None:
         """Lock the sessions that the batch declares, if there are several."""
         if not self.engine.store.shared:
             return
-        declared = [one for one in batch if isinstance(one, Declared)]
-        names = [name for one in declared for name in one.sessions]
-        orders = [order for one in declared for order in _orders(one.decisions)]
+        names = [name for job in batch for name in job.sessions]
+        orders = [order for job in batch for order in _orders(job.decisions)]
         if len(names) + len(orders) > 1:
             self.engine.store.lock_sessions(names, orders)
 
-    def _alone(self, operation: Operation[Any]) -> list[Any]:
+    def _alone(self, job: _Job) -> Any:
         for _ in range(_ATTEMPTS):
-            answers = self._commit([operation])
-            if not isinstance(answers[0], Contention):
+            (answer,) = self._commit([job])
+            if not isinstance(answer, Contention):
                 break
-        return answers
+        return answer
 
     def _answer(self, answered: list[tuple[_Job, Any]]) -> None:
         for job, answer in answered:
@@ -356,17 +301,6 @@ class Writer:
         if self._unanswered.pop(id(job), None) is not None:  # else it was abandoned
             self.waiting -= job.work
             job.answer(answer)
-
-
-@contextmanager
-def _switching(seconds: float) -> Iterator[None]:
-    """Let the interpreter pass from thread to thread within `seconds`, where both want it."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(min(seconds, usual))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)
 
 
 def _orders(decisions: Sequence[str]) -> Iterator[int]:

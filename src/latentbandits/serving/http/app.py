@@ -24,7 +24,7 @@ from latentbandits.serving.http.messages import (
     encode_json,
     problem_answer,
 )
-from latentbandits.serving.http.metrics import snapshot
+from latentbandits.serving.http.metrics import totals_as_metrics
 from latentbandits.serving.http.pages import HEADERS, PAGES, PLAY_PAGES, document, reference
 from latentbandits.serving.http.requests import (
     Handler,
@@ -41,7 +41,7 @@ Background: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 _JSON = "application/json"
 
 
-class App:
+class App(Requests):
     """The service as an ASGI app, to be mounted in another one or run by itself.
 
     Give `lifespan` to the outer app, so that the store is closed when that ends. An outer app that
@@ -58,9 +58,7 @@ class App:
         authenticated: bool = False,
         timed: bool = True,
     ) -> None:
-        self.service = service
         self._beside = beside
-        self._loop: asyncio.AbstractEventLoop | None = None  # the one that the service works for
         playing = service.settings.play
         endpoints = [e for e in ENDPOINTS if playing or e.path != PLAY]
         handlers = {
@@ -71,18 +69,7 @@ class App:
         }
         if service.settings.reward_origins:
             plain |= {("OPTIONS", e.path): Preflight(service) for e in endpoints if e.by_token}
-        self._routed = _routed(service, handlers, self.lifespan)
-        self._requests = Requests(plain, self._routed, service.settings, timed=timed)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._routed(scope, receive, send)
-            return
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._loop = loop
-            await self.service.start()
-        await self._requests(scope, receive, send)
+        super().__init__(service, plain, _routed(service, handlers, self.lifespan), timed=timed)
 
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
@@ -186,9 +173,9 @@ def _metrics(service: Service) -> View:
         service.metrics.waiting.set(service.writer.waiting)
         service.metrics.most_waiting.set(service.writer.most_waiting)
         try:
-            totals = await service.writer.run(snapshot, urgent=True)
+            totals = await service.writer.run(totals_as_metrics, urgent=True)
         except Refused:
-            totals = None  # the store is down: export the other metrics
+            totals = []  # the store is down: export the other metrics
         service.metrics.store_works.set(service.writer.store_works)
         text = service.metrics.exposition(totals)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -19,7 +19,6 @@ from latentbandits.serving.engine.choosing import PendingDecision
 from latentbandits.serving.engine.idempotency import digest, once
 from latentbandits.serving.engine.model_rows import read_artefact
 from latentbandits.serving.engine.open_session import PendingReward
-from latentbandits.serving.engine.writer import Declared, Operation
 from latentbandits.serving.errors import (
     Conflict,
     Forbidden,
@@ -158,13 +157,13 @@ async def decide(call: Call) -> Any:
             _check_merged(engine, caller, request.session)
             request_id = _own_id(caller, request.request_id)
             request = msgspec.structs.replace(request, request_id=request_id)
-        return engine.ask(request)
+        return engine.batch.ask(request)
 
     names = [request.session for request in listed(body)]
-    answers = await _written(
-        call, Declared(lambda engine: each(partial(one, engine), body), sessions=names)
+    answers = await call.service.writer.run(
+        lambda engine: each(partial(one, engine), body), work=work_of(body), sessions=names
     )
-    return _with_tokens(call.service.tokens, body, answers)
+    return _with_tokens(call.service.tokens, body, each(_made, answers))
 
 
 def _with_tokens(tokens: RewardTokens, body: Any, answers: Any) -> Any:
@@ -188,14 +187,10 @@ async def reward(call: Call) -> Any:
         return engine.tell(request, caller.name)
 
     ids = [request.decision_id for request in listed(body)]
-    return await _written(
-        call, Declared(lambda engine: each(partial(one, engine), body), decisions=ids)
+    answers = await call.service.writer.run(
+        lambda engine: each(partial(one, engine), body), work=work_of(body), decisions=ids
     )
-
-
-async def _written(call: Call, operation: Operation[Any]) -> Any:
-    """Return the answers of an operation that the writer has settled and committed."""
-    return each(_made, await call.service.writer.run(operation, work=work_of(call.body)))
+    return each(_made, answers)
 
 
 def _made(answer: Any) -> Any:
@@ -300,7 +295,7 @@ async def merge(call: Call) -> SessionView:
             _check_merged(engine, call.caller, name)
         engine.merge(into, other, call.caller.name)
 
-    await call.service.writer.run(Declared(merge_both, sessions=(into, other)))
+    await call.service.writer.run(merge_both, sessions=(into, other))
     found = await call.service.writer.run(lambda engine: engine.latest(into, _SHOWN_AFTER_MERGE))
     return await _shown(call.service, *found)
 
@@ -393,7 +388,8 @@ async def activate(call: Call) -> Models:
 
     tuned = None
     if row is not None and await service.writer.run(partial(lacks_policy, row=row)):
-        tuned = await tune_apart(row, _TUNING_SHARE * service.settings.request_timeout)
+        seconds = _TUNING_SHARE * service.settings.request_timeout
+        tuned = await service.in_thread(tune_apart, row, seconds)
 
     def swap(engine: Engine) -> Models:
         model = row if row is not None else engine.store.model(body.model or "")

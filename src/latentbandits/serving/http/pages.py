@@ -59,6 +59,10 @@ async def _to_play(request: Request) -> Response:
 PAGES: tuple[BaseRoute, ...] = (
     Route("/", _page("index.html")),
     Mount("/page", _Files(directory=FOLDER)),
+    *(
+        Route(f"/observability/{name}", _page(f"../observability/{name}"))
+        for name in ("dashboard.json", "rules.yaml")
+    ),
 )
 PLAY_PAGES: tuple[BaseRoute, ...] = (
     Route("/play", _page("play.html")),
@@ -165,91 +169,12 @@ def _answer(status: int, schema: Any) -> dict[str, Any]:
     }
 
 
-EXAMPLES = {
-    "decide": {"session": "ann", "actions": ["red", "blue"], "request_id": "7f3a"},
-    "reward": {"decision_id": "343c1db679600000051193f670094651", "value": 1.0},
-    "correct": {"decision_id": "343c1db679600000051193f670094651", "value": 0.0},
-    "merge": {"into": "laptop", "other": "phone"},
-    "add_actions": {"id": "green", "attributes": {"genre": "jazz"}},
-    "activate": {
-        "path": "model-2",
-        "mode": "migrated",
-        "request_id": "swap-1",
-        "if_active": "a3628c42ec49",
-    },
-    "find_forgotten": {"decisions": ["343c1db679600000051193f670094651"]},
-    "play_game": {"seed": 7, "picks": [2]},
-}
-"""A body for every endpoint that takes one, by operation."""
-
-_DECISION = "343c1db679600000051193f670094651"
-_EVENT = {
-    "decision_id": _DECISION, "round": 1, "time": 1794843951.158, "model": "a3628c42ec49",
-    "group": "policy", "policy": "Exploring(policy='mmTS', e=0.2)", "action": "red", "index": 0,
-    "propensity": 0.6, "propensity_kind": "explored", "state_probabilities": [0.5, 0.5],
-    "reward": 1.0, "reward_status": "applied", "reward_kind": "reward",
-    "reward_time": 1794843951.259, "fallback": False,
-}  # fmt: skip
-_MODELS = {
-    "active": "a3628c42ec49",
-    "models": [
-        {"id": "a3628c42ec49", "name": "model-1", "kind": "GaussianArms", "active": True,
-         "n_states": 2, "n_actions": 2, "n_features": None}
-    ],
-    "swaps": [{"time": 1794843942.329, "model": "a3628c42ec49", "mode": "pinned"}],
-}  # fmt: skip
-_SESSION = {
-    "session": "ann", "group": "policy", "policy": "Exploring(mmTS)", "model": "a3628c42ec49",
-    "round": 1, "rewards": 1, "mean_reward": 1.0, "started": 1794843951.158,
-    "seen": 1794843951.259, "state_probabilities": [0.91, 0.09],
-    "belief": {"log_weights": [-0.8, -3.1]}, "history": [_EVENT],
-}  # fmt: skip
-_CHANGE = {"model": "5d9f1fd82f05", "actions": ["green"], "n_actions": 3}
-_EARNED = {"decisions": 2, "rewards": 2, "reward": {"mean": 0.5, "low": None, "high": None}}
-ANSWERS: dict[str, Any] = {
-    "decide": {
-        "decision_id": _DECISION, "action": "red", "index": 0, "propensity": 0.6,
-        "propensity_kind": "explored", "state_probabilities": [0.5, 0.5], "model": "a3628c42ec49",
-        "policy": "Exploring(policy='mmTS', e=0.2)", "round": 1, "fallback": False,
-    },
-    "reward": {"decision_id": _DECISION, "status": "applied"},
-    "correct": {"decision_id": _DECISION, "status": "applied"},
-    "merge": _SESSION | {"session": "laptop"},
-    "show_session": _SESSION,
-    "delete_session": {"session": "ann", "sessions": 1},
-    "show_models": _MODELS,
-    "show_active": {"id": "a3628c42ec49", "name": "model-1", "files": "gA==",
-                    "judging_salt": "9OUHKSJGWgHXZ8jd4Rmugg=="},
-    "show_catalogue": {
-        "model": "a3628c42ec49", "states": ["State 1", "State 2"], "prior": [0.5, 0.5], "low": 0.1,
-        "high": 0.9, "favours": [["red"], ["blue"]],
-        "items": [{"action": "red", "name": "red", "expected": [0.9, 0.1]},
-                  {"action": "blue", "name": "blue", "expected": [0.2, 0.8]}],
-    },
-    "show_actions": {
-        "model": "a3628c42ec49", "since": 1790000000.0, "decisions": 2,
-        "states": ["State 1", "State 2"],
-        "actions": [{"action": "red", "name": "red", "total": _EARNED,
-                     "states": [_EARNED, {"decisions": 0, "rewards": 0, "reward": None}]}],
-    },
-    "add_actions": _CHANGE,
-    "retire_action": _CHANGE | {"n_actions": 2},
-    "activate": _MODELS,
-    "read_log": {
-        "decisions": [_EVENT | {"session": "ann", "eligible": ["red", "blue"], "features": None,
-                                "cursor": "9278a425-0000000000000002"}],
-        "rewards": [], "next": "9278a425-0000000000000002",
-        "end": "9278a425-0000000000000002",
-    },
-    "find_forgotten": {"forgotten": [_DECISION]},
-    "play_game": {
-        "model": "a3628c42ec49", "offer": ["tea", "cake", "juice", "coffee"], "guesses": ["tea"],
-        "taken": ["coffee"], "state_probabilities": [[0.5, 0.5], [0.81, 0.19]],
-    },
-    "healthz": {"status": "up"},
-    "readyz": {"status": "ready"},
-}  # fmt: skip
-"""An answer of every endpoint but the overview, whose fields are listed below it."""
+_EXAMPLES: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "examples.json").read_bytes()
+)
+EXAMPLES, ANSWERS = _EXAMPLES["requests"], _EXAMPLES["answers"]
+"""By operation: a body for every endpoint that takes one, and an answer of every endpoint but the
+overview, whose fields are listed below it."""
 
 
 def reference(document: dict[str, Any]) -> str:

@@ -35,7 +35,7 @@ from latentbandits.serving.http.messages import (
     problem_answer,
 )
 from latentbandits.serving.http.service import Service
-from latentbandits.serving.settings import Settings, is_loopback
+from latentbandits.serving.settings import is_loopback
 
 STATUSES: tuple[tuple[type[Refused], int], ...] = (
     (Forbidden, 403),
@@ -56,7 +56,7 @@ _READING = ("GET", "HEAD")  # methods that change nothing
 _JSON = b"application/json"
 _NO_MORE: RawHeaders = {}
 _MOST_TOKEN_BYTES = 16 * 2**10  # of a body that is read before its sender is known
-_FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"))  # by a proxy
+_FORWARDED = (b"forwarded", b"via", b"x-forwarded-", b"x-real-ip")  # begin headers of proxies
 
 
 async def send_answer(send: Send, status: int, content: bytes, extra: RawHeaders) -> None:
@@ -75,27 +75,33 @@ class Requests:
     transfer coding but chunked: whoever reads it behind another server must find the same request.
     Its head and body are bounded in bytes, the bodies of all requests together too, and the client
     has a time to send and a time to read. Not `timed`: the server itself ends the connections of
-    clients that are too slow.
+    clients that are too slow. The first request in an event loop starts the service.
     """
 
     def __init__(
         self,
+        service: Service,
         handlers: Mapping[tuple[str, str], ASGIApp],
         otherwise: ASGIApp,
-        settings: Settings,
         *,
         timed: bool = True,
     ) -> None:
-        self._handlers = handlers
-        self._otherwise = otherwise
-        self.settings = settings
+        self.service = service
+        self.settings = service.settings
         self.timed = timed
         self.body_bytes = 0  # bytes of the bodies of all requests under way
+        self._handlers = handlers
+        self._otherwise = otherwise
+        self._loop: asyncio.AbstractEventLoop | None = None  # the one that the service works for
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._otherwise(scope, receive, send)
             return
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
+            await self.service.start()
         request = _Request(self, receive, send)
         try:
             self._check_head(scope)
@@ -223,6 +229,7 @@ class Handler:
         start = time.perf_counter()
         service, endpoint = self._service, self._endpoint
         caller: Caller | None = None
+        content: bytes | None = None
         body: Any = None
         captured: dict[str, str] = {}
         answer: Any
@@ -230,16 +237,20 @@ class Handler:
         try:
             if endpoint.by_token and _may_have_token(headers):
                 _check_host(service, headers)
-                body = await self._body(headers, receive, keyless=True)
-                caller = self._by_token(body)
+                content = await self._content(headers, receive)
+                if b'"token"' in content:
+                    body = self._checked(headers, content)
+                    caller = self._by_token(body)
             if self._needs_admin:
                 _check_admin(service, headers, scope.get("client"))
             if caller is None:
                 caller = admitted(service, headers, endpoint.scope, shared=endpoint.shared)
             if endpoint.parameters:
                 captured = _parameters(endpoint, scope)
-            if body is None:
-                body = await self._body(headers, receive)
+            if body is None and self._decoder is not None:
+                if content is None:
+                    content = await self._content(headers, receive)
+                body = self._checked(headers, content)
             if service.keys is not None:
                 caller.spend(work_of(body))
             answer = await endpoint.handle(Call(service, body, captured, caller))
@@ -254,25 +265,21 @@ class Handler:
             service.audit.note(caller.name, endpoint.handle.__name__, details, status)
         await send_answer(send, status, content, extra)
 
-    async def _body(self, headers: RawHeaders, receive: Receive, *, keyless: bool = False) -> Any:
-        """Return the checked body; None for an endpoint without one.
-
-        A body without key and token is not checked: where keys are needed, strangers are told so.
-        """
-        if self._decoder is None:
-            return None
-        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        plain = self._endpoint.by_token and kind == b"text/plain"
-        if kind != _JSON and not plain:
+    async def _content(self, headers: RawHeaders, receive: Receive) -> bytes:
+        """Return the body as it came, if it is of a media type that can be read."""
+        kind = _media_type(headers)
+        if kind != _JSON and not (self._endpoint.by_token and kind == b"text/plain"):
             told = headers.get(b"content-type", b"").decode("latin-1")[:80]
             raise NotAdmitted(
                 415, "media_type", f"the body must be application/json, and say so; got {told!r}"
             )
-        content = await _read(receive)
-        if keyless and b'"token"' not in content:
-            admitted(self._service, headers, self._endpoint.scope, shared=self._endpoint.shared)
+        return await _read(receive)
+
+    def _checked(self, headers: RawHeaders, content: bytes) -> Any:
+        """Return the checked body."""
+        assert self._decoder is not None
         body = _decoded(self._decoder, content)
-        if plain and any(request.token is None for request in listed(body)):
+        if _media_type(headers) != _JSON and any(one.token is None for one in listed(body)):
             raise NotAdmitted(
                 415, "media_type", "without a reward token the body must be application/json"
             )
@@ -295,6 +302,10 @@ class Handler:
             return refusal_answer(answer)
         status = 200 if isinstance(answer, list) else self._endpoint.status
         return status, encode_json(answer), _NO_MORE
+
+
+def _media_type(headers: RawHeaders) -> bytes:
+    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
 
 
 def _may_have_token(headers: RawHeaders) -> bool:
@@ -400,6 +411,10 @@ def _host(headers: RawHeaders) -> str:
     return host[0] if host[2].isdecimal() and host[0] else "".join(host)
 
 
+def _is_forwarded(name: bytes) -> bool:
+    return name.startswith(_FORWARDED)
+
+
 def _check_admin(service: Service, headers: RawHeaders, peer: tuple[str, int] | None) -> None:
     """Refuse administrators' requests if there are no keys, but for those that `insecure_admin`
     lets in: from this machine, to a name of this machine, and not forwarded by a proxy.
@@ -410,7 +425,7 @@ def _check_admin(service: Service, headers: RawHeaders, peer: tuple[str, int] | 
     local = peer is not None and is_loopback(peer[0]) and is_loopback(_host(headers))
     if not service.settings.insecure_admin:
         told = "or, to try things on this machine, start it with --insecure-admin"
-    elif not local or not headers.keys().isdisjoint(_FORWARDED):
+    elif not local or any(map(_is_forwarded, headers)):
         told = "--insecure-admin lets in only what comes from this machine, and by no proxy"
     else:
         return

@@ -43,30 +43,6 @@ _FOREVER = float("inf")
 _log = logging.getLogger("latentbandits")
 
 
-class _Together:
-    """A transport for one answer, which sends its head together with the first of its body."""
-
-    __slots__ = ("_cycle", "_head", "_transport", "is_closing")
-
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
-        self._transport = cycle.transport
-        self._head: bytes | None = None  # b"" once it is sent
-        self.is_closing = cycle.transport.is_closing
-
-    def write(self, data: bytes) -> None:
-        if self._head is None and self._cycle.response_started:
-            self._head = data
-        elif self._head:
-            self._transport.write(self._head + data)
-            self._head = b""
-        else:
-            self._transport.write(data)
-
-    def close(self) -> None:
-        self._transport.close()
-
-
 class Connection(HttpToolsProtocol):
     """A connection of uvicorn with bounds of what no app can see.
 
@@ -137,8 +113,6 @@ class Connection(HttpToolsProtocol):
         if self._deaf or self.parser.should_upgrade():
             return
         super().on_headers_complete()
-        if self.scope["method"] != "HEAD":  # its answer has no body that would take the head along
-            self.cycle.transport = _Together(self.cycle)  # type: ignore[assignment]
         while self._unanswered and self._unanswered[0].response_complete:
             self._unanswered.popleft()
         self._unanswered.append(self.cycle)

@@ -105,8 +105,8 @@ class Service:
 
     async def _beside(self, read: Callable[[LogReader], Answer]) -> Answer:
         """Read beside the writer; StoreUnavailable where the store does not answer in time."""
-        if not self.engine.store.durable:
-            return self._read(read)
+        if not self.engine.store.durable:  # the thread that writes is the only one that can read
+            return await self.writer.run(lambda engine: self._read(read))
         if self._readers >= _MOST_READERS:
             raise Busy(f"{self._readers} requests read the log already: try again shortly")
         self._readers += 1

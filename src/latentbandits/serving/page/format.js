@@ -40,6 +40,12 @@ export function itemName(name) {
   return /^\d+$/.test(name) ? `item ${name}` : name;
 }
 
+/** An exploring policy as people read it: "mIDS, 10% at random". */
+export function policyName(text) {
+  const [, policy, share] = /^Exploring\(policy='?(.*?)'?, e=([\d.]+)\)$/.exec(text) ?? [];
+  return policy === undefined ? text : `${policy}, ${percent(Number(share))} at random`;
+}
+
 /** Never 0% or 100% for what is merely close to it. */
 export function percent(share) {
   if (share === null || share === undefined) return NONE;
@@ -71,9 +77,9 @@ export function dayName(milliseconds) {
   return new Date(milliseconds).toLocaleDateString("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
 }
 
-/** A mean with half of its 95% interval: 4.00 ±0.31. */
-export function withMargin({ mean, low, high }, written = amount) {
-  return low === null ? written(mean) : `${written(mean)} ±${amount((high - low) / 2, mean)}`;
+/** A mean with half of its 95% interval, 4.00 ±0.31, with as many digits as `like` would have. */
+export function withMargin({ mean, low, high }, { like = mean, written = amount } = {}) {
+  return low === null ? written(mean, like) : `${written(mean, like)} ±${amount((high - low) / 2, like)}`;
 }
 
 /** "a", "a and b", "a, b and c". */

@@ -1,7 +1,7 @@
 // The models that the service has, what each has earned, and when each was activated.
 
 import { element, find } from "./dom.js";
-import { amount, count, moment } from "./format.js";
+import { amount, count, moment, policyName } from "./format.js";
 import { table } from "./plot.js";
 
 const SWAPS = 8;
@@ -36,7 +36,7 @@ export class ModelsCard {
       block("Earned", {
         head: ["Policy", "Model", "Decisions", "Rewards", "Mean reward", "Predicted, received"],
         rows: series.map((one) => [
-          one.policy, title(one.model), count(one.decisions), count(one.rewards), amount(one.mean_reward), calibration(one)]),
+          policyName(one.policy), title(one.model), count(one.decisions), count(one.rewards), amount(one.mean_reward), calibration(one)]),
       }, "block whole"),
       ...(relearnings.length ? [timeline(relearnings)] : []));
   }

@@ -1,6 +1,6 @@
 // From the overview to the views of its four charts.
 
-import { amount, dayName, rate } from "./format.js";
+import { amount, dayName, policyName, rate } from "./format.js";
 import { lines } from "./lines.js";
 import { around } from "./scale.js";
 
@@ -13,7 +13,8 @@ const STYLES = ["one", "two", "three", "four"]; // by the place of a group
 const byRound = { xTitle: "round", reading: (round) => `Round ${round}` };
 
 export function groupName({ group, policy }) {
-  return group === "policy" ? policy : `${group} (${policy})`;
+  const name = policyName(policy);
+  return group === "policy" ? name : `${group} (${name})`;
 }
 
 /** Rounds that few sessions reached are left out: their wide bands would squeeze the rest. */

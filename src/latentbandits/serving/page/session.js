@@ -2,7 +2,7 @@
 
 import { get, Refused } from "./api.js";
 import { element, find } from "./dom.js";
-import { amount, count, itemName, percent } from "./format.js";
+import { amount, count, itemName, percent, policyName } from "./format.js";
 import { table, Plot } from "./plot.js";
 import { sentence, SESSION } from "./sentence.js";
 import { ranked, unfolding } from "./unfolding.js";
@@ -47,6 +47,7 @@ export class SessionCard {
       this.#clear("Nothing is chosen.");
       return;
     }
+    find("session").classList.remove("vacant"); // at once: what moves is then the answer to a click
     try {
       await this.#fetch(name);
     } catch {
@@ -69,10 +70,9 @@ export class SessionCard {
 
   #show(view) {
     this.#shown = { session: view.session, round: view.round, rewards: view.rewards };
-    find("session").classList.remove("vacant");
     find("session-title").textContent = view.session;
     find("session-about").textContent =
-      `${view.policy}, ${view.group === "holdout" ? "held out" : "policy group"} · ${count(view.round)} rounds · mean reward ${amount(view.mean_reward)}`;
+      `${policyName(view.policy)}, ${view.group === "holdout" ? "held out" : "policy group"} · ${count(view.round)} rounds · mean reward ${amount(view.mean_reward)}`;
     const favours = this.#catalogue?.model === view.model ? this.#catalogue.favours : null;
     this.#plot.update(unfolding(moments(view)), noStates(favours?.length));
     find("session-belief").textContent =

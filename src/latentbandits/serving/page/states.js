@@ -16,6 +16,14 @@ export function stateName(state) {
   return names[state] ?? `State ${state + 1}`;
 }
 
+/** How a sentence names a state and its users: by number, or by the name that it was given. */
+export function inWords(state) {
+  const name = stateName(state);
+  return name === `State ${state + 1}`
+    ? { name: name.toLowerCase(), member: `in ${name.toLowerCase()}`, users: `Users in ${name.toLowerCase()}` }
+    : { name: `“${name}”`, member: `a “${name}” user`, users: `“${name}” users` };
+}
+
 /** Why there is nothing to show of a session's states: the model has one, or the policy asks none. */
 export function noStates(nStates) {
   return nStates === 1

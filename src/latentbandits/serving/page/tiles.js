@@ -21,7 +21,7 @@ function rewardTile(groups, differences) {
       differences.length === 1 && closest.group === "holdout" ? "Reward above the holdout" : `Reward above ${closest.group}`;
     const like = policy.reward.mean;
     const told = others.map((one) => `${groupName(one)} ${amount(one.reward.mean, like)}`).join(", ");
-    put("reward", signed(closest.mean, like), `${policy.policy} ${amount(like)}, ${told}`);
+    put("reward", signed(closest.mean, like), `${groupName(policy)} ${amount(like)}, ${told}`);
     find("tile-reward").dataset.band = interval(closest.low, closest.high, like);
   } else {
     find("tile-reward-name").textContent = "Mean reward";

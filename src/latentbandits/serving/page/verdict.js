@@ -17,7 +17,7 @@ function verdict(difference, groups) {
     return said("Is it working? Nobody is held out, so nothing can be compared. Start the service with --holdout-share 0.1 to find out.");
   }
   if (difference === undefined) return said("Is it working? Both groups need rewards first: the policy’s, and the holdout’s.");
-  const against = `${withMargin(difference, (mean) => signed(mean, policy.reward.mean))} a decision against the holdout group`;
+  const against = `${withMargin(difference, { like: policy.reward.mean, written: signed })} a decision against the holdout group`;
   if (difference.low === null) return said(`${against}; too few sessions to be sure.`);
   const interval = `95%: ${amount(difference.low, policy.reward.mean)} to ${amount(difference.high, policy.reward.mean)}`;
   if (difference.low > 0) return said(`It works: ${against} (${interval}).`, "good");

@@ -17,7 +17,7 @@ from latentbandits.serving.errors import (
     StoreError,
     StoreUnavailable,
 )
-from latentbandits.serving.stores.schema import SCHEMA_VERSION, migrate
+from latentbandits.serving.stores.schema import SCHEMA_VERSION, check_version, migrate
 from latentbandits.serving.stores.sql import Row, SqlReader, SqlStore
 
 Value = TypeVar("Value")
@@ -227,18 +227,16 @@ class PostgresqlReader(SqlReader):
         self._last: int | None = None  # of a frozen view
         try:
             self._connection = connect(url)
-            version = check_version(self._connection)
+            version = _version(self._connection)
         except psycopg.Error as error:
             raise StoreError(f"cannot read the PostgreSQL store: {error}") from None
-        if version == 0:
+        try:
+            if version == 0:
+                raise StoreError("this PostgreSQL database holds no store of latentbandits")
+            check_version(self.place, version, exactly=True)
+        except StoreError:
             self._connection.close()
-            raise StoreError("this PostgreSQL database holds no store of latentbandits")
-        if version < SCHEMA_VERSION:
-            self._connection.close()
-            raise StoreError(
-                "this PostgreSQL store was written by an older version: start `latentbandits "
-                "serve` on it once, which brings it up to date"
-            )
+            raise
 
     @contextmanager
     def _failing(self) -> Iterator[DeadlineConnection]:
@@ -315,21 +313,11 @@ def _version(connection: psycopg.Connection[Row]) -> int:
     return 0 if row is None else int(row[0])
 
 
-def check_version(connection: psycopg.Connection[Row]) -> int:
-    """Return the version of the tables; StoreError if it is newer than this program."""
-    version = _version(connection)
-    if version > SCHEMA_VERSION:
-        connection.close()
-        raise StoreError(
-            f"the PostgreSQL store has schema version {version}; this latentbandits knows up to "
-            f"{SCHEMA_VERSION}: upgrade latentbandits, or use another database"
-        )
-    return version
-
-
 def _migrate(connection: DeadlineConnection) -> None:
     """Migrate the tables to the current schema, one process at a time."""
-    if check_version(connection) == SCHEMA_VERSION:
+    version = _version(connection)
+    check_version(PostgresqlReader.place, version)
+    if version == SCHEMA_VERSION:
         return
 
     def run(statement: str, values: Sequence[Any]) -> list[Row]:
@@ -341,7 +329,7 @@ def _migrate(connection: DeadlineConnection) -> None:
     with connection.transaction():
         connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
         connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (_LOCK_CLASS, _SCHEMA_LOCK))
-        first = migrate(run, check_version(connection), _STREAM)
+        first = migrate(run, _version(connection), _STREAM)
         if first is not None:
             connection.execute("SELECT setval('orders', %s, false)", (first,))
         connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)")

@@ -141,11 +141,9 @@ class Store(Protocol):
     def put_session(self, row: SessionRow) -> None:
         """Replace the session with this key. At most one of a name is open."""
 
-    def touch_sessions(self, rows: Sequence[SessionRow], *, seen: bool = True) -> None:
+    def touch_sessions(self, rows: Sequence[SessionRow]) -> None:
         """Replace the columns of existing sessions that decisions and rewards change: `seen`,
         `rounds`, `rewards`, `reward_sum`, `last_order`, `activation`, `probabilities`, `revision`.
-
-        With `seen` False the column `seen` has not changed, and its index need not be written.
         """
 
     def generations(self, name: str) -> list[SessionRow]:

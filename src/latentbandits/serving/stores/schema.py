@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from latentbandits.serving.errors import StoreError
 from latentbandits.serving.records import (
     ActivationRow,
     DecisionRow,
@@ -144,6 +145,22 @@ ADDED: Sequence[Sequence[str]] = (
 columns keeps its checksum."""
 
 SCHEMA_VERSION = 3 + len(ADDED)
+
+
+def check_version(place: str, version: int, *, exactly: bool = False) -> None:
+    """Refuse tables of a version that this program does not know, `exactly` also an older one."""
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{place} has schema version {version}; this latentbandits knows up to "
+            f"{SCHEMA_VERSION}: upgrade latentbandits, or use another store"
+        )
+    if exactly and version < SCHEMA_VERSION:
+        raise StoreError(
+            f"{place} was written by an older version: start `latentbandits serve` on it once, "
+            "which brings it up to date"
+        )
+
+
 _TIME_BITS = 21  # 0.1.0 kept milliseconds in the upper bits of its orders
 
 

@@ -124,9 +124,8 @@ _TREE = """WITH RECURSIVE tree(key) AS (
     SELECT CAST(? AS BIGINT)
     UNION ALL SELECT s.key FROM sessions s JOIN tree ON s.merged_into = tree.key
     WHERE s.merged_at < ?) """
-_TOUCH = """UPDATE sessions SET rounds = ?, rewards = ?, reward_sum = ?, last_order = ?,
+_TOUCH = """UPDATE sessions SET seen = ?, rounds = ?, rewards = ?, reward_sum = ?, last_order = ?,
     activation = ?, probabilities = ?, revision = ?, checksum = ? WHERE key = ?"""
-_TOUCH_SEEN = _TOUCH.replace("SET ", "SET seen = ?, ")
 _ROOT = """WITH RECURSIVE path(key, merged_into, depth) AS (
     SELECT key, merged_into, 0 FROM sessions WHERE key = ?
     UNION ALL SELECT s.key, s.merged_into, path.depth + 1
@@ -290,11 +289,11 @@ class SqlQueries(ABC):
         values = SESSIONS.values(row, summed=self.summed)
         self._run(SESSIONS.update, [*values[1:], row.key])
 
-    def touch_sessions(self, rows: Sequence[SessionRow], *, seen: bool = True) -> None:
+    def touch_sessions(self, rows: Sequence[SessionRow]) -> None:
         self._run_many(
-            _TOUCH_SEEN if seen else _TOUCH,
-            [(*((row.seen,) if seen else ()), row.rounds, row.rewards, row.reward_sum,
-              row.last_order, row.activation, row.probabilities, row.revision,
+            _TOUCH,
+            [(row.seen, row.rounds, row.rewards, row.reward_sum, row.last_order,
+              row.activation, row.probabilities, row.revision,
               SESSIONS.values(row)[-1] if self.summed else _NONE, row.key)
              for row in rows],
         )  # fmt: skip

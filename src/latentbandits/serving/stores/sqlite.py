@@ -24,7 +24,7 @@ from latentbandits.serving.errors import (
     StoreUnavailable,
 )
 from latentbandits.serving.records import DecisionRow, RewardRow
-from latentbandits.serving.stores.schema import SCHEMA_VERSION, migrate
+from latentbandits.serving.stores.schema import SCHEMA_VERSION, check_version, migrate
 from latentbandits.serving.stores.sql import Row, SqlReader, SqlStore, verified
 from latentbandits.serving.stores.sqlite_file import (
     FileHolder,
@@ -293,7 +293,8 @@ class SqliteStore(_SqliteDatabase):
         application, version = read_version(connection)
         empty = version == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
         if not empty:
-            check_version(str(self._path), application, version)
+            check_application(str(self._path), application)
+            check_version(str(self._path), version)
         if version < SCHEMA_VERSION:
             self._make_tables(connection, version)
         if not pages_are_verified(connection):
@@ -476,12 +477,8 @@ def open_reader(path: str | Path, place: str | None = None) -> SqliteReader:
         connection.set_busy_timeout(_BUSY_MS)
         connection.execute("PRAGMA query_only = ON")
         application, version = read_version(connection)
-        check_version(str(path), application, version)
-        if version < SCHEMA_VERSION:
-            raise StoreError(
-                f"{path} was written by an older version: start `latentbandits serve` on it "
-                "once, which brings it up to date"
-            )
+        check_application(str(path), application)
+        check_version(str(path), version, exactly=True)
     except (apsw.Error, StoreError) as error:
         if connection is not None:
             connection.close(True)
@@ -533,12 +530,7 @@ def read_version(connection: apsw.Connection) -> tuple[int, int]:
     return int(application), int(version)
 
 
-def check_version(name: str, application: int, version: int) -> None:
-    """Refuse a file that is no store, or one that a newer latentbandits wrote."""
+def check_application(name: str, application: int) -> None:
+    """Refuse a file that is no store."""
     if application != APPLICATION_ID:
         raise StoreError(f"{name} is a SQLite file, but not a store of latentbandits")
-    if version > SCHEMA_VERSION:
-        raise StoreError(
-            f"{name} has schema version {version}; this latentbandits knows up to "
-            f"{SCHEMA_VERSION}: upgrade latentbandits, or use another store"
-        )

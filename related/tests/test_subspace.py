@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from latentbandits import LinUCB
-from latentbandits.learning.subspace import learn_subspace, subspace_distance
 from latentbandits.policies.checked import Asked
 from latentbandits.testing import check_policy
 from latentbandits_related.proball import ProBALL
+from latentbandits_related.subspace import learn_subspace, subspace_distance
 
 RNG = np.random.default_rng(31)
 BASIS = np.linalg.qr(RNG.normal(size=(4, 2)))[0]

@@ -17,13 +17,13 @@ from latentbandits.models.visit import Visit, check_users
 from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
 from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.shared import chunks
-from latentbandits.policies.shared.base import (
-    PopulationPolicy,
+from latentbandits.policies.shared.base import PopulationPolicy
+from latentbandits_related.ridge import (
+    ClusteredUCB,
     Ridge,
-    ScoredPopulation,
     add_to_ridge,
     empty_ridge,
-    optimistic_index,
+    played_features,
 )
 
 
@@ -125,7 +125,7 @@ class GroupedBelief(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedLinUCB(ScoredPopulation[GroupedBelief]):
+class GroupedLinUCB(ClusteredUCB[GroupedBelief]):
     """LinUCB on the pooled rewards of each user's group, with CLUB's index.
 
     `groups` names the group of every user, `(n_users,)`, or `(B, n_users)` where populations
@@ -173,17 +173,16 @@ class GroupedLinUCB(ScoredPopulation[GroupedBelief]):
         n_groups = int(self._labels.max()) + 1
         return GroupedBelief(np.zeros(n), chunks.repeat(empty_ridge(self.n_features), n, n_groups))
 
-    def _group(self, visit: Visit) -> IntArray:
-        population = 0 if len(self._labels) == 1 else np.arange(len(visit.user))
-        group: IntArray = self._labels[population, visit.user]
+    def _group(self, user: IntArray) -> IntArray:
+        population = 0 if len(self._labels) == 1 else np.arange(len(user))
+        group: IntArray = self._labels[population, user]
         return group
 
-    def _scores(self, belief: GroupedBelief, asked: Asked) -> FloatArray:
-        ridge = chunks.take(belief.groups, self._group(asked.context))
-        return optimistic_index(ridge, asked.context.features, self.alpha, belief.rounds)
+    def _regression(self, belief: GroupedBelief, user: IntArray) -> Ridge:
+        return chunks.take(belief.groups, self._group(user))
 
     def _learn(self, belief: GroupedBelief, outcome: Outcome) -> GroupedBelief:
-        x = outcome.context.features[np.arange(len(outcome.action)), outcome.action]
-        group = self._group(outcome.context)
+        x = played_features(outcome)
+        group = self._group(outcome.context.user)
         ridge = add_to_ridge(chunks.take(belief.groups, group), x, outcome.reward)
         return GroupedBelief(belief.rounds + outcome.moves, chunks.put(belief.groups, group, ridge))
