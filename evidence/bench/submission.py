@@ -65,12 +65,9 @@ def _row_errors(row: Any) -> Iterator[str]:
     if row.get("first_rounds") != min(FIRST, problem.horizon):
         yield f"first_rounds must be {min(FIRST, problem.horizon)}; got {row.get('first_rounds')!r}"
     for name in (*NUMBERS, "microseconds"):
-        value = row.get(name)
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-        ):
+        value: Any = row.get(name)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (number and math.isfinite(value)):
             yield f"{name} must be a finite number; got {value!r}"
         elif (name.endswith("_stderr") or name == "microseconds") and value < 0:
             yield f"{name} must not be negative; got {value!r}"
