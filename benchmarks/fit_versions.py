@@ -14,10 +14,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from evidence.reward_logs import generate_family
 
 from benchmarks._commands import measure_command
 from benchmarks.throughput import old_source
-from latentbandits.learning.generate import generate_family
 
 OLD = "136f829"
 _ROOT = Path(__file__).parents[1]

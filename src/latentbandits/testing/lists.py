@@ -143,10 +143,11 @@ def _in_a_batch(case: Case, clicks: ClickModel, length: int) -> None:
     alone: list[Any] = [rows(belief, np.array([session])) for session in range(N_SESSIONS)]
     for _ in range(2):
         shown = decide_list(policy, belief, context, rng, length, clicks, propensity=False)
-        rewards = np.stack([case.reward(N_SESSIONS, rng) for _ in range(length)], axis=1)
         if clicks.unrolled:
-            rewards = clicks.react(rewards, np.empty(0))
+            attracted = (rng.random((N_SESSIONS, length)) < 0.5).astype(np.float64)
+            rewards = clicks.react(attracted, np.empty(0))
         else:
+            rewards = np.stack([case.reward(N_SESSIONS, rng) for _ in range(length)], axis=1)
             rewards[rng.random(rewards.shape) < 0.3] = np.nan
         belief = update_list(policy, belief, context, shown, rewards, clicks)
         for session, before in enumerate(alone):

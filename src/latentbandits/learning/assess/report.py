@@ -370,7 +370,7 @@ def _about_states(learned: Learned) -> list[str]:
 def _about_verdict(judgement: Mapping[str, Any] | None) -> list[str]:
     if judgement is None:
         return []
-    length = judgement["length"]
+    length = judgement.get("length")
     one, best = ("round", "action") if length is None else ("list", f"{length} actions")
     if not judgement["replay"]:
         rows = "three rows or more" if length is None else "rows for two lists"

@@ -46,7 +46,6 @@ _RECENT_BYTES = 4_000  # largest features of a decision that is kept in memory
 _BLOCK = 1_000  # orders that are reserved at a time
 _ERASING_SECONDS = 20.0  # between two erasures; the sweep begins a transaction every 30 s
 _ERASING_SHARE = 0.05  # largest share of the time for erasures
-_INDEXES_OF_NAMES = ("sessions_by_name", "sessions_open_name")
 _STREAM = (
     "CREATE TABLE stream (position INTEGER PRIMARY KEY AUTOINCREMENT, kind SMALLINT NOT NULL, "
     "id BIGINT NOT NULL)",
@@ -395,14 +394,14 @@ class SqliteStore(_SqliteDatabase):
     def _erase(self) -> None:
         """Remove what deleted sessions left in the files; later, if that cannot be done now.
 
-        `secure_delete` overwrites rows, but pages of an index keep bytes of names that were moved,
-        and the write-ahead log keeps old pages until it is truncated.
+        `secure_delete` overwrites deleted rows, but a page that was divided keeps bytes of the rows
+        that moved, and the write-ahead log keeps old pages until it is truncated.
         """
         begun = time.monotonic()
         try:
             connection = self._connection or self._connect()
-            for index in _INDEXES_OF_NAMES:
-                connection.execute(f"REINDEX {index}")
+            with connection:
+                _write_sessions_anew(connection)
             connection.set_busy_timeout(0)  # a reader of the log is not waited for
             try:
                 ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -521,6 +520,19 @@ def describe(error: BaseException) -> str:
     if _extended(error) == apsw.SQLITE_IOERR_DATA:
         return "a page of the file is damaged (its checksum differs)"
     return str(error)
+
+
+def _write_sessions_anew(connection: apsw.Connection) -> None:
+    """Copy the rows of sessions into new pages; the old pages are overwritten with zeros."""
+    schema = "SELECT sql FROM sqlite_schema WHERE tbl_name = 'sessions' AND sql IS NOT NULL"
+    table: str = connection.execute(f"{schema} AND type = 'table'").get
+    indexes = [sql for (sql,) in connection.execute(f"{schema} AND type = 'index'")]
+    connection.execute(f"CREATE TABLE sessions_anew {table[table.index('(') :]}")
+    connection.execute("INSERT INTO sessions_anew SELECT * FROM sessions ORDER BY key")
+    connection.execute("DROP TABLE sessions")
+    connection.execute("ALTER TABLE sessions_anew RENAME TO sessions")
+    for sql in indexes:
+        connection.execute(sql)
 
 
 def read_version(connection: apsw.Connection) -> tuple[int, int]:
