@@ -140,12 +140,12 @@ def markdown(table: Table) -> str:
     """Return a table in Markdown; all columns but the first are aligned to the right.
 
     >>> print(markdown(Table("", ("a", "b"), [("x", "1")])))
-    | a | b |
+    |a|b|
     |---|---:|
-    | x | 1 |
+    |x|1|
     """
     rule = "|---|" + "---:|" * (len(table.columns) - 1)
-    lines = [f"| {' | '.join(row)} |" for row in (table.columns, *table.rows)]
+    lines = [f"|{'|'.join(row)}|" for row in (table.columns, *table.rows)]
     return "\n".join([lines[0], rule, *lines[1:]])
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
     """Return a figure with a point for each problem, in rounds 1-10 and in all rounds."""
-    found = list(gains(results))
+    found = sorted(gains(results), key=lambda one: one[1].mean)
     if not found:
         return {}
     title = "Gain of states over one state, both greedy; two standard errors"
@@ -25,14 +25,15 @@ def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
     ):
         axes.axhline(0.0, color=drawing.GREY, linewidth=1)
         axes.axvline(0.0, color=drawing.GREY, linewidth=1)
-        for name, nats, gain in found:
+        for place, (name, nats, gain) in enumerate(found):
             share = gain[key]
             clear = abs(nats.mean) > 2 * nats.stderr
             colour = drawing.BLUE if clear else drawing.GREY
             axes.errorbar(nats.mean, share.mean, yerr=2 * share.stderr, xerr=2 * nats.stderr,
                           fmt="o", color=colour, ms=4, lw=1.2)  # fmt: skip
-            axes.annotate(name, (nats.mean, share.mean), xytext=(4, 4), fontsize=drawing.SMALL,
-                          textcoords="offset points", color=colour)  # fmt: skip
+            beside = (4, 4 if place % 2 else -12)
+            axes.annotate(name, (nats.mean, share.mean), xytext=beside, color=colour,
+                          textcoords="offset points", fontsize=drawing.SMALL)  # fmt: skip
         axes.set_xscale("symlog", linthresh=0.1)
         drawing.plain(axes, y="gain / (best - worst contestant)", title=label)
     panels[-1].set_xlabel(

@@ -128,8 +128,8 @@ def split_users(log: Log, playable: Any, seed: int, sizes: Sizes) -> Split:
 def table_log(rewards: FloatArray, action_ids: tuple[str, ...], prefix: str = "user") -> Log:
     """Return rewards `(n_users, n_rounds, n_actions)` of every action in every round as lists.
 
-    >>> table_log(np.zeros((2, 3, 4)), ("a", "b", "c", "d")).lists
-    array([0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5])
+    >>> table_log(np.zeros((2, 3, 2)), ("a", "b")).lists
+    array([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5])
     """
     n_users, n_rounds, n_actions = rewards.shape
     return Log(

@@ -65,7 +65,7 @@ def _row_errors(row: Any) -> Iterator[str]:
     if row.get("first_rounds") != min(FIRST, problem.horizon):
         yield f"first_rounds must be {min(FIRST, problem.horizon)}; got {row.get('first_rounds')!r}"
     for name in (*NUMBERS, "microseconds"):
-        value = row.get(name)
+        value: Any = row.get(name)
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (number and math.isfinite(value)):
             yield f"{name} must be a finite number; got {value!r}"

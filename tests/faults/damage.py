@@ -188,7 +188,7 @@ def _cut_wal(place: Path, work: Path) -> Result:
 def _damaged_totals(place: Path, work: Path) -> Result:
     """Damage the note of totals: the service starts, and computes them anew."""
     data = bytearray((_copied(place, work) / "s.sqlite").read_bytes())
-    at = data.rindex(b"\x84\xa4arms")  # the note is a map of four, in msgpack
+    at = data.rindex(b"\x86\xa4arms")  # the note is a map of six, in msgpack
     data[at + 20] ^= 4
     (work / "s.sqlite").write_bytes(data)
     with _opened(work) as (store, engine):

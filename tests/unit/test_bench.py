@@ -30,7 +30,7 @@ RATES = np.array([LIKED + OTHER + MIDDLE, OTHER + LIKED + MIDDLE])
 
 
 def draw(n_users, rng):
-    return RATES[rng.integers(2, size=n_users)]
+    return RATES[(rng.random(n_users) < 0.4).astype(int)]
 
 
 SMALL = Problem(
@@ -79,15 +79,25 @@ def test_contestants_of_others_play_without_a_change_here(results):
 
 def test_states_pay_where_users_come_in_kinds(results):
     mean, stderr = gain(results, "states/mmGreedy")
-    assert mean > 5 * stderr
+    assert mean > 3 * stderr
     assert results["states"]["nats_per_user"] > 5 * results["states"]["nats_stderr"]
     assert results["states"]["all_gain"] > 2 * results["states"]["all_gain_stderr"]
 
 
 def test_the_same_seed_gives_the_same_numbers_whoever_else_plays(results):
-    again = run(Task(SMALL, ("uniform", "popularity", "auto"), Path(), short=True))
-    for policy in ("auto", "uniform"):
+    again = run(Task(SMALL, ("uniform", "popularity", "kNN"), Path(), short=True))
+    for policy in ("kNN", "uniform"):
         assert gain(again, policy) == gain(results, policy)
+
+
+def test_the_class_of_the_how_to_plays_as_it_is_written_there(tmp_path, monkeypatch):
+    page = bench_pages.DOCS / "how-to" / "run-the-benchmark.md"
+    code = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    (tmp_path / "mypkg.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = run(Task(SMALL, ("uniform", "popularity", "mypkg:Mine"), Path(), short=True))
+    assert not found["absent"]
+    assert gain(found, "mypkg:Mine")[0] > gain(found, "uniform")[0]
 
 
 def test_a_round_offers_the_rows_of_the_next_menu():
@@ -173,8 +183,8 @@ def test_the_shared_mean_is_that_of_a_population_that_saw_all_rewards(ratings):
 
 def test_a_contestant_that_cannot_play_is_named_with_the_reason():
     problem = Problem("small", "", "", HORIZON, SMALL.load, forms={"all": None}, replacement=True)
-    found = run(Task(problem, ("popularity", "EXP4(rate=-1.0)"), Path(), short=True))
-    assert list(found["absent"]) == ["EXP4(rate=-1.0)"]
+    found = run(Task(problem, ("popularity", "factors/UCB1"), Path(), short=True))
+    assert list(found["absent"]) == ["factors/UCB1"]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +255,7 @@ def test_the_pages_have_the_tables_of_the_kept_results():
     parts = bench_pages.tables(kept.read(RESULTS / "bench.json"))
     for page in bench_pages.PAGES:
         text = page.read_text(encoding="utf-8")
-        assert text.count("<!-- bench: ") >= 2
+        assert text.count("<!-- bench: ") >= 1
         assert bench_pages.filled(text, parts) == text, "run python -m tools.bench_pages"
 
 

@@ -136,7 +136,7 @@ def test_rewards_per_look_have_the_means_of_attractions():
 
 @pytest.mark.parametrize("clicks", [Each(), Cascade(), Positions(LOOKED)])
 def test_a_policy_with_the_true_model_earns_more_per_list_than_popularity(clicks):
-    log = shown_lists(clicks, n_users=500, lists=24, seed=2)
+    log = shown_lists(clicks, n_users=200, lists=24, seed=2)
     shape = 50 * RATES, 50 * (1 - RATES)
     model = PositionClicks(*shape, examination=LOOKED) if clicks.name == "positions" else (
         BernoulliArms(*shape)
@@ -157,13 +157,13 @@ def test_a_policy_with_the_true_model_earns_more_per_list_than_popularity(clicks
 
 @pytest.mark.parametrize("clicks", [Cascade(), Positions(LOOKED)])
 def test_the_verdict_is_about_lists(clicks):
-    log = shown_lists(clicks, n_users=600, lists=12, seed=3)
+    log = shown_lists(clicks, n_users=350, lists=12, seed=3)
     shape = 50 * RATES, 50 * (1 - RATES)
     model = PositionClicks(*shape, examination=LOOKED) if clicks.name == "positions" else (
         BernoulliArms(*shape)
     )  # fmt: skip
     learned = Learned(model, None, np.bincount(log.actions))
-    kept, out = log.of_users(np.arange(100)), log.of_users(np.arange(100, 600))
+    kept, out = log.of_users(np.arange(100)), log.of_users(np.arange(100, 350))
     judged = judge_policies(
         learned, kept, out, policies=("mmGreedy",), passes=1, lists=ListRounds(LENGTH, clicks)
     )

@@ -25,6 +25,7 @@ HOW_TO: dict[str, list[str]] = {
         "how-to/row-features.md",
         "how-to/new-items.md",
         "how-to/learn-from-lists.md",
+        "how-to/lists-to-a-service.md",
     ],
     "Decide": [
         "how-to/choose-a-policy.md",

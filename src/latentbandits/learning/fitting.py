@@ -210,7 +210,7 @@ class Users(NamedTuple):
 
     @property
     def lists(self) -> ListRounds | None:
-        """What a round of replay shows; None: single actions."""
+        """The lists that rounds of replay show; None: single actions."""
         return None if self.shown is None else self.shown.rounds
 
 

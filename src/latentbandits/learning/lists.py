@@ -275,7 +275,7 @@ class ClickChoice(NamedTuple):
 
     @property
     def rounds(self) -> ListRounds:
-        """What a round of replay shows."""
+        """The lists that rounds of replay show."""
         return ListRounds(self.about["length"], self.model)
 
     def report(self) -> dict[str, Any]:

@@ -199,7 +199,7 @@ def _leads(
         if clicks is None:
             return {}
         players[name] = PolicyPlayer(policy, rows.n_actions, shown.features, clicks=clicks)
-    how_often = passes or passes_for(rows)
+    how_often = passes or passes_for(rows, lists)
     played = replay(players, rows, passes=how_often, later=True, lists=lists, seed=seed)
     last = played.horizons[-1]
     first = min(FIRST_ROUNDS, last)

@@ -282,7 +282,7 @@ def playable_rounds(
     return rounds
 
 
-def passes_for(log: Log) -> int:
+def passes_for(log: Log, lists: ListRounds | None = None) -> int:
     """Return how often the users of `log` should be played: the less they play, the more often.
 
     What a session earns depends on the rows that it is offered. The mean over several sessions of
@@ -293,7 +293,8 @@ def passes_for(log: Log) -> int:
     >>> passes_for(read_log(table, "u", "a", "r"))
     8
     """
-    return int(np.clip(ENOUGH_ROUNDS // max(playable_rounds(log).sum(), 1), 1, MOST_PASSES))
+    rounds = max(playable_rounds(log, lists=lists).sum(), 1)
+    return int(np.clip(ENOUGH_ROUNDS // rounds, 1, MOST_PASSES))
 
 
 def replay(

@@ -556,7 +556,7 @@ class _Replaying:
         add(scratch, build(scratch, self.inputs(learned)), learned)
         for name, policy in self.on_model.items():
             add(name, policy, learned, log_prior)
-        passes = replays.passes_for(log) if self.passes is None else self.passes
+        passes = replays.passes_for(log, lists) if self.passes is None else self.passes
         return replays.replay(
             players, log, passes=passes, later=True, lists=lists, seed=self.seed, progress=self.bar
         )
