@@ -410,6 +410,34 @@ def test_one_state_is_taken_where_it_does_as_well(monkeypatch):
     assert fit(users_of_one_kind(), **options).model.n_states == 8
 
 
+def test_noise_and_the_variation_of_users_are_told_apart():
+    """The planted bug: users' variation counts as noise too, and one state predicts worse."""
+    options = {"kind": "arms", "rewards": "gaussian", "bootstrap": 0, "assess": False}
+    model = fit(users_of_one_kind(), states=1, **options).model
+    assert model.noise == pytest.approx(0.5, abs=0.02)
+    assert model.spread.mean() == pytest.approx(0.3, abs=0.03)
+
+
+def test_states_that_few_users_cannot_prove_are_proven_by_further_users(monkeypatch):
+    log = generate_arms(n_users=500, n_rounds=12, n_states=2, n_actions=4, noise=0.7, seed=7).log
+    learnt, learn = [], fitting._learn_without
+
+    def recorded(parts, selection, seed):
+        learnt.append(selection.chosen.n_states)
+        return learn(parts, selection, seed)
+
+    monkeypatch.setattr(fitting, "_learn_without", recorded)
+    options = {"kind": "arms", "rewards": "gaussian", "bootstrap": 0}
+    kept = fit(log, **options)
+    assert kept.model.n_states == 2
+    assert kept.report["one_state"]["states_predict_better"]
+    assert kept.report["judgement"]["lead"]["users"] > 400  # further users are judged
+    assert learnt == [1, 2]  # by the models of the comparison
+    # The planted bug: only the users for choices count.
+    monkeypatch.setattr(fitting, "further_parts", lambda users, options: ())
+    assert fit(log, **options, assess=False).model.n_states == 1
+
+
 def test_states_are_kept_where_they_predict_better():
     lead = {10: Estimate(0.0, 0.01), 20: Estimate(-0.009, 0.01)}
     equal = comparisons.StateComparison(3, Estimate(0.1, 0.1), preferred=False, leads=lead)

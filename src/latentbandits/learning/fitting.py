@@ -8,7 +8,7 @@ model on the first half of these, learns it without and with them, and adds its 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ from latentbandits.learning.assess.comparisons import (
     StateComparison,
     choose_kind,
     compare_with_one_state,
+    evidence_of_states,
     factorise,
     learn_one_state,
 )
@@ -552,7 +553,16 @@ def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Cho
         )  # fmt: skip
         # Users' attributes and explicit requests are reasons for states that rewards alone are not.
         if wanted is None and users.attributes is None and comparison.takes_one:
-            selection = _with_row(selection, one_state)
+            parts = further_parts(users, options)
+            one_state, selection = (
+                _learn_without(parts, choice, seed) for choice in (one_state, selection)
+            )
+            nats, preferred = evidence_of_states(
+                one_state, selection, [part.users for part in parts]
+            )
+            comparison = comparison._replace(nats=nats, preferred=preferred)
+            if comparison.takes_one:
+                selection = _with_row(selection, one_state)
     if families is not None:
         selection = replace(selection, warnings=families.warnings + selection.warnings)
     return Choice(form, selection, families, steps, one_state, comparison)
@@ -712,34 +722,60 @@ def _passes(options: FitOptions, learned: Learned) -> int | None:
 def _replay_further(
     users: Users, result: Result, policy: str, options: FitOptions, bar: Progress
 ) -> tuple[Replay, ...]:
-    """Replay the policy with users that the model was learned from, if few were held out.
+    """Replay the policy with the further users, each part by the model learned without it."""
+    selection, parts, replays = result.choice.selection, further_parts(users, options), []
+    if not selection.further:
+        selection = _learn_without(parts, selection, options.seed)
+    for part, learned in zip(parts, selection.further, strict=True):
+        if learned is None:
+            continue
+        if result.widening is not None and result.disagreement is not None:
+            share = users.everyone.n_users / part.others.n_users
+            disagreement = result.disagreement.of_more_users(result.written, learned, share)
+            learned, _ = widened(selection.learner, learned, disagreement, part.others.summary)
+        judgement = judge_policies(
+            saved_and_loaded(learned, result.catalogue), part.others, part.users,
+            policies=(policy,), lists=users.lists, seed=options.seed, progress=bar,
+        )  # fmt: skip
+        if judgement:
+            replays.append(judgement.replay)
+    return tuple(replays)
 
-    They are played in two parts, each by a model that is learned without that part, in the form
-    that was chosen on other users. Models with attributes of users, rows or items are judged by
-    the held-out users alone.
+
+class Part(NamedTuple):
+    """Further users of the verdict, and all others, from whom their model is learned."""
+
+    users: Log
+    others: Engine
+
+
+def further_parts(users: Users, options: FitOptions) -> tuple[Part, ...]:
+    """Return two parts of the kept users that are judged too, if few users were held out.
+
+    Their models are learned without them, in the form that was chosen on other users. There are no
+    parts in a quick fit, and none with attributes of users, rows or items: such models are judged
+    by the held-out users alone.
     """
     attributes = (users.attributes, users.rows, users.items)
     wanted = min(users.kept.n_users, MOST_HELD_OUT // 2 - users.judging.n_users)
     if options.quick or wanted < 2 or any(part is not None for part in attributes):
         return ()
-    selection, rest, replays = result.choice.selection, users.kept, []
+    rest, parts = users.kept, []
     for _ in range(2):
-        rest, part = rest.split(wanted // 2, options.seed)
-        others = users.everyone.mapped(Without(part.keys))
-        with suppress(ValueError):  # a cluster of these users is too small
-            learned = selection.learner.learn(others, selection.chosen, options.seed)
-            if result.widening is not None and result.disagreement is not None:
-                share = users.everyone.n_users / others.n_users
-                disagreement = result.disagreement.of_more_users(result.written, learned, share)
-                learned, _ = widened(selection.learner, learned, disagreement, others.summary)
-            learned = saved_and_loaded(learned, result.catalogue)
-            judgement = judge_policies(
-                learned, others, part, policies=(policy,), lists=users.lists, seed=options.seed,
-                progress=bar,
-            )  # fmt: skip
-            if judgement:
-                replays.append(judgement.replay)
-    return tuple(replays)
+        rest, log = rest.split(wanted // 2, options.seed)
+        parts.append(Part(log, users.everyone.mapped(Without(log.keys))))
+    return tuple(parts)
+
+
+def _learn_without(parts: Sequence[Part], selection: Selection, seed: int) -> Selection:
+    """Return the selection with its models that are learned without each of the parts."""
+    models: list[Learned | None] = []
+    for part in parts:
+        try:
+            models.append(selection.learner.learn(part.others, selection.chosen, seed))
+        except ValueError:  # a cluster of these users is too small
+            models.append(None)
+    return replace(selection, further=tuple(models))
 
 
 def few_users(log: Engine, seed: int, *, quick: bool = False) -> Engine:
@@ -810,7 +846,8 @@ def _learn_all(
             )
             if all(row.evidence is None for row in rows):
                 raise
-            selection = replace(selection, rows=rows, chosen=selection.learner.choose(rows))
+            chosen = selection.learner.choose(rows)
+            selection = replace(selection, rows=rows, chosen=chosen, further=())
     if selection.chosen is not first:
         kept_model = selection.learner.learn(kept, selection.chosen, seed)
         selection = replace(selection, learned=kept_model, judged=judge(kept_model, held_out))

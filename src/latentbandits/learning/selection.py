@@ -147,6 +147,8 @@ class Selection:
     learned: Learned  # from the kept users only
     judged: HeldOut  # scores of the held-out users under `learned`
     warnings: tuple[str, ...] = ()
+    further: tuple[Learned | None, ...] = ()  # learned without a part of the kept users each;
+    # None: that could not be learned
 
 
 class Step(NamedTuple):

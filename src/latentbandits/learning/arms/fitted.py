@@ -90,8 +90,14 @@ class FittedArms:
 
     @property
     def _settled(self) -> Learnable:
-        """The family with the noise of this mixture."""
-        return self.family.at_noise(self.mixture.noise[0])
+        """The family with the noise of this mixture.
+
+        Estimated noise is that of all users of a state; their variation is a part of it.
+        """
+        noise = self.mixture.noise[0]
+        if self.family.noise_is_free and self.strength < inf:
+            noise = noise * (self.strength / (self.strength + 1))
+        return self.family.at_noise(noise)
 
     def model(self) -> ArmsModel:
         """Return the family's model, with both parts in its prior variance."""

@@ -11,7 +11,8 @@ rewards that `mmGreedy` earns in replay. Arms are chosen unless a difference is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from latentbandits.learning.backends.backend import AnyLog, summary_of
 from latentbandits.learning.fit_options import Form
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.selection import (
     CLEAR,
     Candidate,
@@ -144,13 +146,31 @@ def compare_with_one_state(
 
     Each user is played `passes` times; None: the fewer users there are, the more often.
     """
-    before, after = one.judged.by_user(), several.judged.by_user()
     return StateComparison(
         several.learned.model.n_states,
-        Estimate.from_values(after - before),
-        clearly_below(before, after, CLEAR),
+        *evidence_of_states(one, several),
         _leads(one.learned, several.learned, held_out, seed, passes, lists),
     )
+
+
+def evidence_of_states(
+    one: Selection, several: Selection, further: Sequence[Log] = ()
+) -> tuple[Estimate, bool]:
+    """Return a user's log evidence, several states less one, and whether it is clearly above 0.
+
+    Users of each log in `further` count too, by the models that were learned without them.
+    """
+    scores = [(one.judged, several.judged)]
+    if further:
+        for users, *models in zip(further, one.further, several.further, strict=True):
+            with suppress(LogError):  # the model knows none of their actions
+                judged = [judge(learned, users) for learned in models if learned is not None]
+                if len(judged) == 2:
+                    scores.append((judged[0], judged[1]))
+    before, after = (
+        np.concatenate([one.by_user() for one in side]) for side in zip(*scores, strict=True)
+    )
+    return Estimate.from_values(after - before), clearly_below(before, after, CLEAR)
 
 
 def _leads(
