@@ -237,16 +237,20 @@ def test_models_made_of_functions_are_checked():
     def prior(rng, n):
         return MEANS[:, None] + 0.3 * rng.standard_normal((2, n, K))
 
+    def log_prior(theta, state):
+        return -0.5 * (((theta - MEANS[state, None]) / 0.3) ** 2).sum(axis=2)
+
     def mean(theta, x):
         return theta @ x.swapaxes(1, 2)
 
-    check_model(Particles(prior, laplace, mean=mean, n_actions=K, noise=0.7), K)
+    known = {"mean": mean, "log_prior": log_prior, "n_actions": K}
+    check_model(Particles(prior, laplace, **known, noise=0.7), K)
 
     def unnormalised(theta, x, reward):
         return laplace(theta, x, reward) + 0.1
 
     with pytest.raises(AssertionError, match=r"integrates to 1\.1"):
-        check_model(Particles(prior, unnormalised, mean=mean, n_actions=K), K)
+        check_model(Particles(prior, unnormalised, **known), K)
 
     def uniform(context, action, reward):  # on [m - 1, m + 1]
         return np.where(np.abs(reward[:, None] - MEANS[:, action].T) <= 1, np.log(0.5), -np.inf)

@@ -126,7 +126,9 @@ def show_fit(
 
     judged = report.get("judgement")  # None: not assessed, or by version 0.1
     verdict = judged["sentence"] if judged else ""
-    sentences = [verdict, one_state_sentence(report), dynamics_sentence(report)]
+    sentences = [verdict, one_state_sentence(report)]
+    if verbose or (report.get("dynamics") or {}).get("chosen") == "markov":
+        sentences.append(dynamics_sentence(report))
     for sentence in filter(None, sentences):
         say(console, sentence)
     show_tables([summary_table(report)], console)

@@ -142,7 +142,7 @@ def _in_a_batch(case: Case, clicks: ClickModel, length: int) -> None:
     context = case.context(N_SESSIONS, rng)
     alone: list[Any] = [rows(belief, np.array([session])) for session in range(N_SESSIONS)]
     for _ in range(2):
-        shown = decide_list(policy, belief, context, rng, length, clicks, propensity=False)
+        shown = decide_list(policy, belief, context, rng, length, clicks)
         if clicks.unrolled:
             attracted = (rng.random((N_SESSIONS, length)) < 0.5).astype(np.float64)
             rewards = clicks.react(attracted, np.empty(0))
