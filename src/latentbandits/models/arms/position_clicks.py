@@ -119,10 +119,10 @@ class PositionClicks(BernoulliArms):
     """
 
     summary: ClassVar[Summary] = Summary(
-        "0 or 1, of lists whose lower positions are looked at less often",
+        "0 or 1, in lists",
         "PositionClicks(alpha, beta, examination)",
         "beta",
-        "clicks and looks without a click that the prior is worth",
+        "clicks, and looks without one, that the prior is worth",
         sub_gaussian=True,
     )
 
