@@ -54,7 +54,7 @@ class FunctionModel(CertainModel, StationaryModel):
         "any, by a function of yours",
         "FunctionModel(mean, noise or log_density, n_states=...)",
         "none: taken as true",
-        "any callable, a context of any shape",
+        "any callable",
     )
 
     mean: Mean
