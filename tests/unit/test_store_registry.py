@@ -75,11 +75,16 @@ def test_a_package_brings_a_store(tmp_path: Path) -> None:
 
 
 def test_a_registered_store_serves_and_is_refused_where_it_cannot_be_read() -> None:
-    kept = MemoryStore()
-    register("kept", StoreKind("kept:", lambda url, writing: kept))
+    kept: list[MemoryStore] = []
+
+    def opened_anew(url: str, writing: object) -> MemoryStore:
+        kept.append(MemoryStore())
+        return kept[-1]
+
+    register("kept", StoreKind("kept:", opened_anew))
     try:
         check_store(lambda: open_store("kept:"))
-        assert embed(ARMS, store="kept:").service.engine.store is kept
+        assert embed(ARMS, store="kept:").service.engine.store is kept[-1]
         for opened in (open_log, lambda url: open_tables(url).__enter__()):
             with pytest.raises(StoreError, match=r"holds no log that can be read: give sqlite:"):
                 opened("kept:")
