@@ -44,10 +44,10 @@ FEWEST_USERS = 30
 """Number of users with at least H rounds that horizon H needs to be reported."""
 
 ENOUGH_ROUNDS, MOST_PASSES = 40_000, 8
-"""Where users' rounds are fewer, users play again, as often as this at most."""
+"""Users with few rounds play several sessions: at most this many."""
 
 SHORT = 10
-"""Where too few users can play this many rounds, later rounds are played too."""
+"""Later rounds are played too if too few users can play this many rounds."""
 
 _CHUNK = 512  # sessions that are played together
 
