@@ -166,7 +166,7 @@ def arms_pass(
     engine: Any, clock: Callable[[], float] = time.process_time, passes: int = PASSES
 ) -> float:
     """Seconds of a pass of one mixture of arms."""
-    from latentbandits.learning.arms.coordinate_ascent import SAMPLE, Problem, climb, grouped_starts
+    from latentbandits.learning.arms.mixture import SAMPLE, Problem, climb, grouped_starts
     from latentbandits.models.arms.gaussian import Gaussian
 
     problem = Problem.from_log(Gaussian(), engine)

@@ -12,7 +12,7 @@ import numpy as np
 from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning import fit
 from latentbandits.learning.logs.rows import Log
-from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.options import Option, whole
 from latentbandits.policies.protocol import AnyPolicy

@@ -10,8 +10,8 @@ from latentbandits.environments import UsersOfModel
 from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning.assess.report import mean_stay
 from latentbandits.learning.fitting import fit
+from latentbandits.learning.learners import align
 from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.uncertainty import align
 from latentbandits.models import GaussianArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.composed.markov import Markov

@@ -15,7 +15,7 @@ from latentbandits.evaluation.intervals import normal_interval
 from latentbandits.evaluation.log import DecisionLog
 from latentbandits.learning.lists import learn_examination
 from latentbandits.learning.logs.rows import Log
-from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.clicks import Cascade, ClickModel, Each, Positions
 from latentbandits.policies import Exploring, mTS

@@ -19,15 +19,20 @@ from evidence import list_logs
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.experiments import experiment as frame
-from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.clicks import Cascade, ClickModel
 from latentbandits.models.numerics.arrays import sample
 from latentbandits.models.protocol import Model
 from latentbandits.options import Option, positive
 from latentbandits.policies import UCB1, Popularity, mIDS, mmGreedy, mmTS, mTS
-from latentbandits.policies.checked import Asked, LargestScore, Outcome
-from latentbandits.policies.latent.base import JointPolicy, LargestPosteriorScore
+from latentbandits.policies.checked import (
+    Asked,
+    JointPolicy,
+    LargestPosteriorScore,
+    LargestScore,
+    Outcome,
+)
 from latentbandits.report.report import Claim, Estimate, Report, Table
 
 __all__ = ["ListsExperiment"]

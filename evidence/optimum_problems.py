@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from latentbandits.beliefs.states import probabilities
-from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.known import Known
 from latentbandits.models.numerics.arrays import map_leaves

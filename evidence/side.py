@@ -11,7 +11,7 @@ from evidence.side_users import generate_attributed, round_one
 from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning import fit
 from latentbandits.learning.attributes.items import fit_items, read_items
-from latentbandits.learning.selection import Learned
+from latentbandits.learning.learners import Learned
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.items import add_items
 from latentbandits.models.attributes.parts import with_parts
@@ -19,7 +19,7 @@ from latentbandits.models.checks import FloatArray
 from latentbandits.models.growing import add_average
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.options import Option, positive
-from latentbandits.policies.latent.bayes_ucb import mmGreedy
+from latentbandits.policies.latent.ucb import mmGreedy
 from latentbandits.report.report import Claim, Estimate, Report, Table
 
 __all__ = ["SideExperiment"]

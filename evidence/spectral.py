@@ -87,7 +87,7 @@ def _within(values: FloatArray, group: IntArray) -> FloatArray:
 
 
 def _errors(means: FloatArray, shares: FloatArray, truth: KnownArms) -> tuple[float, float]:
-    from latentbandits.learning.uncertainty import align
+    from latentbandits.learning.learners import align
 
     order = align(means, truth.means)
     return (

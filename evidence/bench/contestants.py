@@ -17,10 +17,10 @@ import numpy as np
 from evidence.bench.players import Neighbours, SharedMean
 from evidence.bench.training import FACTORS, FIT, MODELS, ONE_STATE, STATES, Training
 from latentbandits.learning.assess.replay import Player, PolicyPlayer, ScorePlayer
-from latentbandits.learning.selection import Learned
+from latentbandits.learning.learners import Learned
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.names import one_of
-from latentbandits.policies.latent.bayes_ucb import mmGreedy
+from latentbandits.policies.latent.ucb import mmGreedy
 from latentbandits.policies.protocol import adopt, is_policy
 from latentbandits.policies.registry import AUTO, Entry, find, parse
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits.learning import Log
-from latentbandits.learning.selection import Learned
+from latentbandits.learning.learners import Learned
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision

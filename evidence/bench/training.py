@@ -15,7 +15,7 @@ from latentbandits.learning import Fit, Log, fit, save_fit
 from latentbandits.learning.assess.comparisons import factorise
 from latentbandits.learning.assess.replay import action_averages
 from latentbandits.learning.backends.backend import engine_of
-from latentbandits.learning.selection import Learned
+from latentbandits.learning.learners import Learned
 from latentbandits.models.artefacts.files import load_files, notes_of, read_files
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.policies.registry import Inputs

@@ -20,7 +20,7 @@ import pytest
 from latentbandits import GaussianArms, LinearGaussian, LogisticLinear, Markov, load, save
 from latentbandits.cli import main
 from latentbandits.learning.generate import generate_arms
-from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.artefacts.files import load_notes
 from tests.unit.test_selection import ratings_log
 

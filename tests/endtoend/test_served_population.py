@@ -6,7 +6,7 @@ import pytest
 
 from latentbandits import HierTS, LinearGaussian, Visit, save
 from latentbandits.client import Client, ServiceError
-from latentbandits.learning.logs.interactions import read_interactions
+from latentbandits.learning.backends.opening import read_interactions
 from latentbandits.policies.decision import Decision
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.model_rows import pack

@@ -26,7 +26,7 @@ from latentbandits.loop.relearn import (
     Settings,
     learn,
 )
-from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.arms.start import save_start
 from latentbandits.models.artefacts import files
 from latentbandits.models.artefacts.catalogue import Catalogue

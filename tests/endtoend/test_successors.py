@@ -9,7 +9,7 @@ import pytest
 from latentbandits import GaussianArms, LinearGaussian, save
 from latentbandits.client import Client
 from latentbandits.client_protocol import ServiceError
-from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.artefacts.catalogue import Catalogue
 from tests.processes.service import RunningService
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentbandits.learning.arms import mixture as vb
-from latentbandits.learning.arms.coordinate_ascent import Problem
+from latentbandits.learning.arms.mixture import Problem
 from latentbandits.models.registry import reward_families
 from tests.unit.test_mixture import problem_of, small_log, start_of
 

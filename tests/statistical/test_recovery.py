@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from latentbandits.learning.generate import generate_arms
+from latentbandits.learning.learners import align
 from latentbandits.learning.mixture import decompose, fit_mixture, fit_spectral, moments
-from latentbandits.learning.uncertainty import align
 
 SEEDS = range(20)
 

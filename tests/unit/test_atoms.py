@@ -6,9 +6,9 @@ from evidence.rewards import generate
 
 from latentbandits import CategoricalArms, HurdleGammaArms, HurdleLogNormalArms, load, mmTS, save
 from latentbandits.learning import fit
-from latentbandits.learning.arms.choose_family import choose_family
 from latentbandits.learning.fitting import split_users
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.rewards import choose_family
 from latentbandits.models.arms.hurdle import Hurdle
 from latentbandits.testing import check_model
 
@@ -30,7 +30,7 @@ def test_an_atom_is_not_bought_by_a_density_at_any_resolution(kind):
 
 
 def test_the_resolution_of_small_rewards_is_not_a_hundred():
-    from latentbandits.learning.arms.families import cells_of
+    from latentbandits.learning.logs.summary import cells_of
 
     rewards = 1e-9 * np.random.default_rng(0).random(50)
     low, high = cells_of(rewards).edges(rewards)

@@ -20,7 +20,7 @@ from latentbandits import (
 )
 from latentbandits.beliefs import joint, states
 from latentbandits.models.protocol import is_order_free, reward_laws
-from latentbandits.policies.latent.bayes_ucb import largest_quantiles
+from latentbandits.policies.latent.ucb import largest_quantiles
 from latentbandits.testing import check_policy
 
 RNG = np.random.default_rng(5)

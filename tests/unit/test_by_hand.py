@@ -30,7 +30,7 @@ from latentbandits.models.composed.particle_model import TooFewParticles
 from latentbandits.models.numerics.laws import Component, Normal, probability_largest
 from latentbandits.policies import decision, registry
 from latentbandits.policies.checked import Asked
-from latentbandits.policies.latent import bayes_ucb
+from latentbandits.policies.latent import ucb
 from latentbandits.policies.registry import Inputs
 from latentbandits.policies.shared import chunks
 from latentbandits.serving.engine.choosing import RowGenerator
@@ -294,7 +294,7 @@ def test_moments_of_a_mixture_with_shares():
         Component(np.full((1, 2), 0.5), Normal(np.array([[[0.0], [2.0]]]), deviation)),
         Component(np.full((1, 2), 0.5), Normal(np.array([[[4.0], [2.0]]]), deviation)),
     ]
-    mean, variance = bayes_ucb._moments(components, np.array([[0.25, 0.75]]))
+    mean, variance = ucb._moments(components, np.array([[0.25, 0.75]]))
     np.testing.assert_allclose([mean.item(), variance.item()], [2.0, 1 + 0.25 * 4])
 
 

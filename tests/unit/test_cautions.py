@@ -5,8 +5,8 @@ import pytest
 
 from latentbandits import GaussianArms
 from latentbandits.learning.assess.report import cautions
+from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.selection import Learned
 
 
 def log_of(users, rewards):

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from latentbandits.learning.arms.families import Cells
 from latentbandits.learning.assess.comparisons import choose_kind
 from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.fitting import fit, split_users
 from latentbandits.learning.generate import generate_arms
+from latentbandits.learning.learners import Candidate
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs.rows import read_log
-from latentbandits.learning.selection import Candidate
+from latentbandits.learning.logs.summary import Cells
 from latentbandits.models import LinearGaussian
 from latentbandits.report.report import Silent
 

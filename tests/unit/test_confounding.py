@@ -4,14 +4,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from latentbandits.learning.arms.coordinate_ascent import Problem, best_of
 from latentbandits.learning.arms.fitted import finish
-from latentbandits.learning.arms.predict import predict
+from latentbandits.learning.arms.mixture import Problem, best_of
+from latentbandits.learning.assess.heldout import predict
 from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.confounding import WARNING, WithActions, depends_on_users
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.logs.rows import read_log
-from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.arms.gaussian import Gaussian
 
 MEANS = np.array([[0.8, 0.5, 0.2, 0.4], [0.2, 0.5, 0.7, 0.3], [0.4, 0.6, 0.3, 0.9]])
@@ -41,7 +41,7 @@ def table(chosen_by, seed=0, n_users=900, rounds=8):
 
 def error(model):
     """The largest error of a mean, states in the order that is nearest."""
-    from latentbandits.learning.uncertainty import align
+    from latentbandits.learning.learners import align
 
     means = model.expected_rewards(None)[0]
     return np.abs(means[align(means, MEANS)] - MEANS).max()

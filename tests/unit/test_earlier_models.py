@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from latentbandits import GaussianArms
-from latentbandits.learning.arms.coordinate_ascent import Problem, best_of, earlier_means, start_at
-from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.learner import ArmsLearner
+from latentbandits.learning.arms.mixture import Problem, best_of, earlier_means, start_at
 from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.generate import generate_arms
+from latentbandits.learning.logs.summary import make_family
 from latentbandits.models import LinearGaussian
 from latentbandits.models.artefacts.catalogue import Catalogue
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, GaussianArms, LinearGaussian, mmTS
-from latentbandits.models.arms.bernoulli import BernoulliArms
-from latentbandits.models.arms.poisson import PoissonArms
+from latentbandits.models.arms.dirichlet import BernoulliArms
+from latentbandits.models.arms.gamma import PoissonArms
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.composed.ensemble import Ensemble
 from latentbandits.models.composed.markov import Markov

@@ -16,11 +16,10 @@ from latentbandits.learning.assess.replay import replay
 from latentbandits.learning.assess.tables import tables
 from latentbandits.learning.fitting import _learn_all, split_users
 from latentbandits.learning.generate import generate_arms
+from latentbandits.learning.learners import Candidate, Selection, align
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.save import load_report, save_fit
-from latentbandits.learning.selection import Candidate, Selection
-from latentbandits.learning.uncertainty import align
 from latentbandits.models import load_catalogue
 from latentbandits.models.artefacts.files import load_notes
 from tests.unit.test_selection import ratings_log

@@ -10,8 +10,7 @@ import pytest
 from latentbandits import BernoulliArms, GaussianArms, Markov, PoissonArms, load
 from latentbandits.environments import UsersOfModel
 from latentbandits.learning import FitOptions, fit
-from latentbandits.learning.arms.coordinate_ascent import Problem, start_at
-from latentbandits.learning.arms.families import make_family
+from latentbandits.learning.arms.mixture import Problem, start_at
 from latentbandits.learning.arms.moving import (
     Chain,
     MovingPass,
@@ -24,6 +23,7 @@ from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.dynamics import Segments
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.summary import make_family
 from latentbandits.learning.save import save_fit
 from latentbandits.models.composed.markov import switching_matrix
 

@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
+from latentbandits.learning.backends.opening import read_interactions
 from latentbandits.learning.logs.formats import LogError
-from latentbandits.learning.logs.interactions import read_interactions
 
 EXPORT = {
     "decision_id": ["a1", "a2", "b1", "b2"],

@@ -10,8 +10,7 @@ from latentbandits.evaluation.estimators import ESTIMATORS, WeightedLog
 from latentbandits.evaluation.log import EvaluationError
 from latentbandits.evaluation.reading import read_decisions
 from latentbandits.loop.promotion import Side, judge
-from latentbandits.models.arms.position_clicks import PositionClicks
-from latentbandits.models.clicks import Cascade, Each, Positions
+from latentbandits.models.clicks import Cascade, Each, PositionClicks, Positions
 from latentbandits.policies import Exploring, mmGreedy
 from latentbandits.policies.lists import decide_list, update_list
 

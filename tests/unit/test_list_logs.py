@@ -11,9 +11,8 @@ from latentbandits.learning.lists import learn_examination, not_identified
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.save import save_fit
-from latentbandits.models.arms.position_clicks import PositionClicks
 from latentbandits.models.artefacts.files import load, load_click_model, save
-from latentbandits.models.clicks import Cascade, Positions
+from latentbandits.models.clicks import Cascade, PositionClicks, Positions
 from latentbandits.policies import mmTS
 from latentbandits.policies.lists import decide_list, update_list
 

@@ -13,11 +13,10 @@ from latentbandits.learning.assess.replay import (
     replay,
 )
 from latentbandits.learning.assess.verdict import judge_policies
+from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.selection import Learned
-from latentbandits.models.arms.bernoulli import BernoulliArms
-from latentbandits.models.arms.position_clicks import PositionClicks
-from latentbandits.models.clicks import Cascade, Each, Positions
+from latentbandits.models.arms.dirichlet import BernoulliArms
+from latentbandits.models.clicks import Cascade, Each, PositionClicks, Positions
 from latentbandits.policies import mmGreedy
 
 LOOKED = (1.0, 0.6, 0.3)

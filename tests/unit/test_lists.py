@@ -30,7 +30,7 @@ from latentbandits import (
     update_list,
 )
 from latentbandits.environments.from_model import UsersOfModel
-from latentbandits.models.arms.position_clicks import PositionClicks
+from latentbandits.models.clicks import PositionClicks
 from latentbandits.models.composed.known import Known
 from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.policies.lists import CountedDraws, unroll

@@ -5,13 +5,12 @@ import pytest
 from evidence.clicks import other_problem
 from scipy.stats import beta
 
-from latentbandits.learning.arms.coordinate_ascent import Problem, climb
-from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.fitted import log_evidence, observed
 from latentbandits.learning.arms.learner import ArmsLearner
-from latentbandits.learning.arms.mixture import Mixture
+from latentbandits.learning.arms.mixture import Mixture, Problem, climb
 from latentbandits.learning.fitting import split_users
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.summary import make_family
 from latentbandits.report.report import Silent
 
 

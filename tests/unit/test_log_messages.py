@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from latentbandits.learning.backends.opening import read_interactions
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs.formats import LogError
-from latentbandits.learning.logs.interactions import read_interactions
 from latentbandits.learning.logs.rows import read_log
 from latentbandits.report.report import Silent
 

@@ -32,7 +32,7 @@ from latentbandits.models.growing import _offset_variance, add_average, plain_fe
 from latentbandits.models.numerics.arrays import normalise
 from latentbandits.models.numerics.laws import Component, Normal, join_states, probability_largest
 from latentbandits.models.protocol import is_order_free
-from latentbandits.policies.latent.bayes_ucb import largest_quantiles
+from latentbandits.policies.latent.ucb import largest_quantiles
 from tests.reference.particles import Particles
 
 RNG = np.random.default_rng(8)

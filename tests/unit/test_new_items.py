@@ -10,9 +10,9 @@ from evidence.side import KNOWN, ItemsJob, SideExperiment, item_problem, play_it
 from latentbandits import load
 from latentbandits.learning import fit
 from latentbandits.learning.attributes.items import fit_items, read_items
+from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.save import save_fit
-from latentbandits.learning.selection import Learned
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.items import add_items
 from latentbandits.models.attributes.parts import with_parts

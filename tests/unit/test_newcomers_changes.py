@@ -19,7 +19,7 @@ from latentbandits.experiments.experiment import Work
 from latentbandits.learning import fit_options, fitting
 from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.generate import generate_arms
-from latentbandits.learning.selection import Candidate, Learned, Replicate, Selection, judge
+from latentbandits.learning.learners import Candidate, Learned, Replicate, Selection, judge
 from latentbandits.options import Option, positive
 from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table

@@ -10,8 +10,8 @@ from evidence.rewards import KINDS, generate
 from latentbandits import GaussianArms, load
 from latentbandits.cli import main
 from latentbandits.learning import fit
-from latentbandits.learning.arms.outliers import bulk_of, without_outliers
 from latentbandits.learning.backends.backend import engine_of
+from latentbandits.learning.rewards import bulk_of, without_outliers
 
 CLEAN = generate("clean", seed=1).log
 

@@ -11,16 +11,15 @@ from evidence.reward_logs import OVERLAPPING, generate_family
 from latentbandits import GaussianArms, Log1pRewards, load, mmTS, save
 from latentbandits.cli import main
 from latentbandits.learning import fit
-from latentbandits.learning.arms.choose_family import choose_family
-from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.fitting import split_users
 from latentbandits.learning.generate import generate_ratings
+from latentbandits.learning.learners import align
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.summary import make_family
 from latentbandits.learning.logs.tables import LogError
-from latentbandits.learning.transforms import TransformedLearner
-from latentbandits.learning.uncertainty import align
+from latentbandits.learning.rewards import TransformedLearner, choose_family
 from latentbandits.report.report import Silent
 
 GENERATED = ("gaussian", "bernoulli", "poisson", "exponential", "categorical")
@@ -58,7 +57,7 @@ def test_lattice_rewards_are_compared_by_the_probability_of_their_cell():
     """Against a slow sum: P(r - h/2 < N(mean, deviation) < r + h/2) before each reward."""
     from scipy.stats import norm
 
-    from latentbandits.learning.arms.families import cells_of
+    from latentbandits.learning.logs.summary import cells_of
 
     log = generate_family("categorical", n_users=1, n_rounds=3, n_states=1, n_actions=1).log
     model = GaussianArms([[3.0]], noise=1.0, spread=0.5)
@@ -78,7 +77,7 @@ def test_evidence_and_uniforms_are_those_of_the_belief_round_by_round(rewards):
 
     truth = generate_family(rewards, n_users=6, n_rounds=9, n_states=2, n_actions=3, seed=1)
     learner = ArmsLearner(make_family(rewards, truth.log.rewards), strength=30.0)
-    from latentbandits.learning.selection import Candidate
+    from latentbandits.learning.learners import Candidate
 
     model = learner.learn(truth.log, Candidate(2, None), 0).model
     actual = score(model, truth.log)
@@ -170,8 +169,7 @@ def test_a_transformed_learner_widens_in_its_own_units():
     learner = TransformedLearner(
         ArmsLearner(make_family("gaussian", np.log1p(log.rewards))), "log1p"
     )
-    from latentbandits.learning.selection import Candidate
-    from latentbandits.learning.uncertainty import bootstrap
+    from latentbandits.learning.learners import Candidate, bootstrap
 
     chosen = Candidate(2, None)
     learned = learner.learn(log, chosen, 0)

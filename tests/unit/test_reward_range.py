@@ -12,10 +12,8 @@ import pytest
 from latentbandits import GaussianArms
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.save import save_fit
-from latentbandits.models.arms.bernoulli import BernoulliArms
-from latentbandits.models.arms.categorical import CategoricalArms
-from latentbandits.models.arms.exponential import ExponentialArms
-from latentbandits.models.arms.poisson import PoissonArms
+from latentbandits.models.arms.dirichlet import BernoulliArms, CategoricalArms
+from latentbandits.models.arms.gamma import ExponentialArms, PoissonArms
 from latentbandits.models.composed.markov import Markov
 from latentbandits.models.composed.transformed import Log1pRewards
 from latentbandits.models.linear.logistic import LogisticLinear

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from latentbandits import GaussianArms
-from latentbandits.learning.logs.interactions import read_interactions
+from latentbandits.learning.backends.opening import read_interactions
 from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.parts import Gate, with_parts
 from latentbandits.serving.engine.model_rows import pack

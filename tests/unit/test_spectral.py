@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from latentbandits.learning.generate import generate_arms
+from latentbandits.learning.learners import align
 from latentbandits.learning.logs.rows import read_log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.mixture import (
@@ -13,7 +14,6 @@ from latentbandits.learning.mixture import (
     moments,
     orthogonal_components,
 )
-from latentbandits.learning.uncertainty import align
 from tests.reference import mixture as textbook
 
 

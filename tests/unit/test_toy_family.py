@@ -10,10 +10,10 @@ import pytest
 
 from latentbandits import load
 from latentbandits.cli import main
-from latentbandits.learning.arms.choose_family import choose_family
 from latentbandits.learning.fitting import split_users
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.mixture import fit_mixture
+from latentbandits.learning.rewards import choose_family
 from latentbandits.models import checks, registry
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.numerics import dirichlet

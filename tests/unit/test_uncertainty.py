@@ -6,18 +6,24 @@ from functools import partial
 import numpy as np
 import pytest
 
-from latentbandits.learning import uncertainty, user_hash
-from latentbandits.learning.arms.coordinate_ascent import Problem, climb, start_at
+from latentbandits.learning import learners, user_hash
 from latentbandits.learning.arms.learner import ArmsLearner
+from latentbandits.learning.arms.mixture import Problem, climb, start_at
 from latentbandits.learning.backends.backend import engine_of, summary_of
 from latentbandits.learning.generate import generate_arms
+from latentbandits.learning.learners import (
+    Candidate,
+    Disagreement,
+    Learned,
+    align,
+    bootstrap,
+    prior_errors,
+)
 from latentbandits.learning.linear.clusters import cluster_fold
 from latentbandits.learning.linear.folded import CompletionSettings, complete_fold
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.linear.variational import factorise
 from latentbandits.learning.logs.rows import read_log
-from latentbandits.learning.selection import Candidate, Learned
-from latentbandits.learning.uncertainty import Disagreement, align, bootstrap, prior_errors
 from latentbandits.models.arms.gaussian import Gaussian, GaussianArms
 from latentbandits.models.linear.gaussian import LinearGaussian
 from tests.unit.test_selection import ratings_log
@@ -119,7 +125,7 @@ def test_a_surplus_rank_is_cut_and_not_widened():
     for one in (plain, wide):
         assert one.catalogue.features.shape[1] == 3  # one taste, a level and a popularity
     narrow, broad = (
-        np.sqrt(uncertainty.predictive_variance(Learned(f.model, f.catalogue.features, None)))
+        np.sqrt(learners.predictive_variance(Learned(f.model, f.catalogue.features, None)))
         for f in (plain, wide)
     )
     assert (broad >= narrow).all()
@@ -152,12 +158,10 @@ def test_widening_stops_where_logged_rewards_say_so():
     unit = Disagreement(np.ones((2, 2, 4)), np.zeros((2, 2)))
     deviation = summary.rewards.deviation
     for size, scale in [(0.1, 1.0), (2.0, 0.25), (100.0, 0.0)]:
-        wide, report = uncertainty.widened(learner, learned, unit.scaled(size * deviation), summary)
+        wide, report = learners.widened(learner, learned, unit.scaled(size * deviation), summary)
         assert report["scale"] == scale
-        limit = np.maximum(
-            uncertainty.logged_variance(summary), uncertainty.predictive_variance(learned)
-        )
-        assert (uncertainty.predictive_variance(wide) <= 1.25**2 * limit).all()
+        limit = np.maximum(learners.logged_variance(summary), learners.predictive_variance(learned))
+        assert (learners.predictive_variance(wide) <= 1.25**2 * limit).all()
 
 
 def test_errors_fall_with_the_root_of_the_number_of_users():
@@ -251,12 +255,10 @@ def test_an_action_that_no_resample_saw_counts_for_nothing():
 def test_a_model_that_is_wider_than_the_log_is_found():
     log = generate_arms(n_users=300, n_rounds=20, n_states=2, n_actions=3, seed=1).log
     means, counts = np.zeros((1, 3)), np.bincount(log.actions, minlength=3)
-    logged = np.sqrt(uncertainty.logged_variance(summary_of(log)))
+    logged = np.sqrt(learners.logged_variance(summary_of(log)))
 
     def said(model):
-        return uncertainty.excess_spread(
-            Learned(model, None, counts), summary_of(log), log.action_ids
-        )
+        return learners.excess_spread(Learned(model, None, counts), summary_of(log), log.action_ids)
 
     assert said(GaussianArms(means, 0.9 * logged.min(), 0.5 * logged)) == ""
     # The planted bugs: users who differ too much for one action, and too much noise.

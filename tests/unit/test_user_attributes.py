@@ -13,7 +13,7 @@ from scipy.stats import norm
 from latentbandits import EXP4, Agent, GaussianArms, load, mmGreedy, mmTS, mTS, mUCB, save
 from latentbandits.learning import fit, fitting
 from latentbandits.learning.arms import mixture as mixtures
-from latentbandits.learning.arms.coordinate_ascent import Problem, start_at
+from latentbandits.learning.arms.mixture import Problem, start_at
 from latentbandits.learning.attributes import gate as gates
 from latentbandits.learning.attributes.encoding import Encoded
 from latentbandits.learning.attributes.evidence import state_evidence
@@ -24,10 +24,10 @@ from latentbandits.learning.attributes.gate import (
     PrepareGated,
 )
 from latentbandits.learning.backends.backend import add
+from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log, read_log_with
 from latentbandits.learning.save import save_fit
-from latentbandits.learning.selection import Learned
 from latentbandits.models.arms.gaussian import Gaussian
 from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.parts import Gate, log_softmax, with_parts

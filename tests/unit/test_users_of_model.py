@@ -5,10 +5,8 @@ import pytest
 
 from latentbandits import GaussianArms, LinearGaussian, mmTS, simulate
 from latentbandits.environments import UsersOfModel
-from latentbandits.models.arms.bernoulli import BernoulliArms
-from latentbandits.models.arms.categorical import CategoricalArms
-from latentbandits.models.arms.exponential import ExponentialArms
-from latentbandits.models.arms.poisson import PoissonArms
+from latentbandits.models.arms.dirichlet import BernoulliArms, CategoricalArms
+from latentbandits.models.arms.gamma import ExponentialArms, PoissonArms
 from latentbandits.models.linear.logistic import LogisticLinear
 
 PRIOR = [0.25, 0.75]

@@ -5,6 +5,7 @@ import pytest
 
 from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.generate import generate_ratings
+from latentbandits.learning.learners import judge
 from latentbandits.learning.linear import variational
 from latentbandits.learning.linear.folded import CompletionSettings, PrepareRatings, TotalsPass
 from latentbandits.learning.linear.learner import LinearLearner
@@ -18,7 +19,6 @@ from latentbandits.learning.linear.variational import (
     whitened,
 )
 from latentbandits.learning.logs.rows import read_log
-from latentbandits.learning.selection import judge
 
 
 def settings(biases, rank=2, replicate=None):

@@ -22,9 +22,8 @@ from latentbandits.learning.assess.verdict import (
 )
 from latentbandits.learning.backends.backend import summary_of
 from latentbandits.learning.generate import generate_arms
+from latentbandits.learning.learners import Candidate, Learned, align, judge
 from latentbandits.learning.linear.learner import LinearLearner
-from latentbandits.learning.selection import Candidate, Learned, judge
-from latentbandits.learning.uncertainty import align
 from latentbandits.models.artefacts.files import model_files
 from latentbandits.policies.registry import parse
 from latentbandits.report.report import Estimate

@@ -15,14 +15,13 @@ import numpy as np
 from latentbandits.beliefs import known, states
 from latentbandits.beliefs.known import KnownBelief
 from latentbandits.beliefs.planning import hermite
-from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.arrays import blocks
 from latentbandits.models.protocol import Context, KnownModel
 from latentbandits.policies import decision
-from latentbandits.policies.checked import Asked, Choice, Outcome
+from latentbandits.policies.checked import Asked, Choice, Outcome, PosteriorPolicy
 from latentbandits.policies.decision import ActionProbabilities
-from latentbandits.policies.latent.base import PosteriorPolicy
 from latentbandits.policies.latent.ucb import check_horizon
 
 Rule = Literal["PI", "EI", "BE", "KG"]

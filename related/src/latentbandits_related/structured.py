@@ -18,9 +18,8 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.laws import probability_largest
 from latentbandits.models.protocol import KnownModel
 from latentbandits.policies import decision
-from latentbandits.policies.checked import Asked, Choice, LargestScore, Outcome
+from latentbandits.policies.checked import Asked, Choice, LargestScore, LatentPolicy, Outcome
 from latentbandits.policies.decision import ActionProbabilities
-from latentbandits.policies.latent.base import LatentPolicy
 from latentbandits.policies.latent.ucb import BestPair
 
 

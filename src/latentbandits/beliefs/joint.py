@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from latentbandits.beliefs import states
-from latentbandits.models.arms.position_clicks import PositionClicks
 from latentbandits.models.checks import FloatArray, IntArray, session_count
+from latentbandits.models.clicks import PositionClicks
 from latentbandits.models.protocol import (
     Context,
     Model,

@@ -22,8 +22,7 @@ from typing import Any, get_args
 import numpy as np
 
 from latentbandits.learning.generate import GeneratedRatings, generate_ratings
-from latentbandits.learning.kmeans import lloyd, seeds
-from latentbandits.learning.linear.clusters import usable_covariance
+from latentbandits.learning.linear.clusters import lloyd, seeds, usable_covariance
 from latentbandits.models import LinearGaussian
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import FloatArray

@@ -17,7 +17,7 @@ from latentbandits.models.composed.known import Known
 from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.protocol import Context
 from latentbandits.policies.decision import ANYONE, Decision, at
-from latentbandits.policies.latent.bayes_ucb import mmGreedy
+from latentbandits.policies.latent.ucb import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
 
 

@@ -13,9 +13,8 @@ from latentbandits.models.checks import FloatArray, IntArray, session_count
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.numerics.arrays import log_normal_density
 from latentbandits.policies import decision
-from latentbandits.policies.checked import Asked, Choice, Outcome
+from latentbandits.policies.checked import Asked, Choice, Outcome, PosteriorPolicy
 from latentbandits.policies.decision import ActionProbabilities, check_state
-from latentbandits.policies.latent.base import PosteriorPolicy
 
 
 class PrintedBelief(NamedTuple):

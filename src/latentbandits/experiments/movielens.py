@@ -16,7 +16,7 @@ from latentbandits.experiments.experiment import Alike, Order
 from latentbandits.experiments.movielens_data import Ratings, find_folder, given_folder, load
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.options import Option, above_zero, choose, positive
-from latentbandits.policies.derived import average_item_slack
+from latentbandits.policies.latent.ucb import average_item_slack
 from latentbandits.policies.registry import PolicySpec
 from latentbandits.report.report import Claim, Estimate, Progress, Report, Table
 from latentbandits.simulation import Results, pool

@@ -22,10 +22,10 @@ import numpy as np
 
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.backends.backend import Engine
+from latentbandits.learning.learners import CLEAR, Selection, clearly_below, judge
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import TableSource, column_names
-from latentbandits.learning.selection import CLEAR, Selection, clearly_below, judge
-from latentbandits.models.arms.learnable import Learnable
+from latentbandits.models.arms.conjugate import Learnable
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics import dirichlet
 from latentbandits.report.report import Progress

@@ -19,7 +19,6 @@ from typing import Any, Literal
 import numpy as np
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.arms.coordinate_ascent import Climbed, Problem, best_of
 from latentbandits.learning.arms.fitted import MOST_MEANS
 from latentbandits.learning.arms.learner import (
     LARGE,
@@ -28,7 +27,7 @@ from latentbandits.learning.arms.learner import (
     ArmsLearner,
     clearly_better,
 )
-from latentbandits.learning.arms.mixture import Mixture
+from latentbandits.learning.arms.mixture import Climbed, Mixture, Problem, best_of
 from latentbandits.learning.arms.moving import (
     TOLERANCE,
     Chain,
@@ -41,20 +40,20 @@ from latentbandits.learning.arms.moving import (
 from latentbandits.learning.assess.heldout import MOST_ROUNDS, score
 from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
 from latentbandits.learning.fit_options import Dynamics
-from latentbandits.learning.logs.formats import LogError
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.selection import (
+from latentbandits.learning.learners import (
     CLEAR,
     Candidate,
+    Disagreement,
     Learned,
     Replicate,
     Selection,
     clearly_below,
     vetoed,
 )
+from latentbandits.learning.logs.formats import LogError
+from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.transitions import expected_states
-from latentbandits.learning.uncertainty import Disagreement
-from latentbandits.models.arms.learnable import Learnable
+from latentbandits.models.arms.conjugate import Learnable
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.composed.markov import switching_matrix
 from latentbandits.report.report import Estimate, Progress

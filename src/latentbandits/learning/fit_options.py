@@ -8,17 +8,15 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
-from latentbandits.learning.arms.families import Rewards
 from latentbandits.learning.arms.learner import Method
 from latentbandits.learning.backends.backend import AnyLog, Engine
-from latentbandits.learning.backends.opening import Opening, is_spark
+from latentbandits.learning.backends.opening import LIST, POSITION, Opening, has_lists, is_spark
 from latentbandits.learning.lists import ClickModelName
 from latentbandits.learning.logs.formats import LogError
-from latentbandits.learning.logs.interactions import LIST, POSITION, has_lists
 from latentbandits.learning.logs.rows import Duplicates, Log
-from latentbandits.learning.logs.summary import LogSummary
+from latentbandits.learning.logs.summary import LogSummary, Rewards
 from latentbandits.learning.logs.tables import TableSource, read_table
-from latentbandits.learning.transforms import TRANSFORMS, Transform
+from latentbandits.learning.rewards import TRANSFORMS, Transform
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, positive_count
 from latentbandits.models.registry import reward_families, reward_family

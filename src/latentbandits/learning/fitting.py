@@ -16,11 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.arms.choose_family import FamilyChoice, choose_family
-from latentbandits.learning.arms.coordinate_ascent import earlier_means
-from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.learner import LARGE, ArmsLearner
-from latentbandits.learning.arms.outliers import without_outliers
+from latentbandits.learning.arms.mixture import earlier_means
 from latentbandits.learning.assess import report, tables
 from latentbandits.learning.assess.comparisons import (
     FACTORISATION,
@@ -48,7 +45,7 @@ from latentbandits.learning.attributes.gate import choose_states
 from latentbandits.learning.attributes.items import ItemTable, learn_items, read_items
 from latentbandits.learning.attributes.regression import RowLearner
 from latentbandits.learning.backends.backend import Engine, Merged, Without, engine_of
-from latentbandits.learning.backends.opening import opened
+from latentbandits.learning.backends.opening import Interactions, opened
 from latentbandits.learning.confounding import has_propensities, learn_choices
 from latentbandits.learning.dynamics import NOT_TRIED, DynamicsChoice, choose_dynamics
 from latentbandits.learning.fit_options import (
@@ -61,24 +58,33 @@ from latentbandits.learning.fit_options import (
     kinds_of,
     with_lists,
 )
-from latentbandits.learning.linear.learner import LinearLearner
-from latentbandits.learning.lists import ClickChoice, choose_click_model, number_lists
-from latentbandits.learning.logs.formats import LogError
-from latentbandits.learning.logs.interactions import Interactions
-from latentbandits.learning.logs.rows import Duplicates, Log, check_duplicates
-from latentbandits.learning.logs.summary import RewardSummary
-from latentbandits.learning.logs.tables import TableSource
-from latentbandits.learning.selection import (
+from latentbandits.learning.learners import (
     Candidate,
+    Disagreement,
     Learned,
     Learner,
     Selection,
     Step,
+    bootstrap,
+    excess_spread,
     judge,
     try_step,
+    widened,
 )
-from latentbandits.learning.transforms import Transform, Transformed, TransformedLearner
-from latentbandits.learning.uncertainty import Disagreement, bootstrap, excess_spread, widened
+from latentbandits.learning.linear.learner import LinearLearner
+from latentbandits.learning.lists import ClickChoice, choose_click_model, number_lists
+from latentbandits.learning.logs.formats import LogError
+from latentbandits.learning.logs.rows import Duplicates, Log, check_duplicates
+from latentbandits.learning.logs.summary import RewardSummary, make_family
+from latentbandits.learning.logs.tables import TableSource
+from latentbandits.learning.rewards import (
+    FamilyChoice,
+    Transform,
+    Transformed,
+    TransformedLearner,
+    choose_family,
+    without_outliers,
+)
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.checks import positive_count

@@ -16,19 +16,24 @@ import numpy as np
 import polars as pl
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.arms.coordinate_ascent import Problem, best_of
-from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.learner import ArmsLearner
-from latentbandits.learning.arms.mixture import Mixture
+from latentbandits.learning.arms.mixture import Mixture, Problem, best_of
 from latentbandits.learning.assess.heldout import MOST_ROUNDS
 from latentbandits.learning.assess.list_replay import ListRounds
 from latentbandits.learning.backends.backend import engine_of
+from latentbandits.learning.learners import clearly_below
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log, distinct
-from latentbandits.learning.selection import clearly_below
-from latentbandits.models.arms.position_clicks import PositionClicks, log_not_clicked
+from latentbandits.learning.logs.summary import make_family
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.clicks import Cascade, ClickModel, Each, Positions
+from latentbandits.models.clicks import (
+    Cascade,
+    ClickModel,
+    Each,
+    PositionClicks,
+    Positions,
+    log_not_clicked,
+)
 from latentbandits.report.report import Estimate, Progress
 
 ClickModelName = Literal["auto", "each", "cascade", "positions"]

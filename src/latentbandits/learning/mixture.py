@@ -23,19 +23,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.arms.coordinate_ascent import (
+from latentbandits.learning.arms.fitted import FittedArms, finish
+from latentbandits.learning.arms.learner import check_size
+from latentbandits.learning.arms.mixture import (
     TOLERANCE,
     Climbed,
+    Mixture,
     Problem,
     best_of,
     start_at,
 )
-from latentbandits.learning.arms.families import ArmsModel, Rewards, make_family
-from latentbandits.learning.arms.fitted import FittedArms, finish
-from latentbandits.learning.arms.learner import check_size
-from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.learning.backends.backend import AnyLog, engine_of
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.summary import ArmsModel, Rewards, make_family
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.checks import FloatArray, IntArray
 

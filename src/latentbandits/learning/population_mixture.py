@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.learning.kmeans import seeds
+from latentbandits.learning.linear.clusters import seeds
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.markov import Markov, switching_matrix
 from latentbandits.models.protocol import KnownModel

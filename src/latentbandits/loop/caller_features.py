@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 
 from latentbandits.learning.attributes.encoding import FEATURES, encode
+from latentbandits.learning.backends.opening import DECISION, name_columns
 from latentbandits.learning.fitting import Fit
-from latentbandits.learning.logs.interactions import DECISION, name_columns
 from latentbandits.learning.logs.tables import column_names, read_table
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.columns import Encoder

@@ -4,17 +4,17 @@
 module is imported when one of its names is first used.
 """
 
-from latentbandits.models.arms.bernoulli import BernoulliArms as BernoulliArms
-from latentbandits.models.arms.categorical import CategoricalArms as CategoricalArms
-from latentbandits.models.arms.exponential import ExponentialArms as ExponentialArms
+from latentbandits.models.arms.dirichlet import BernoulliArms as BernoulliArms
+from latentbandits.models.arms.dirichlet import CategoricalArms as CategoricalArms
+from latentbandits.models.arms.gamma import ExponentialArms as ExponentialArms
+from latentbandits.models.arms.gamma import PoissonArms as PoissonArms
 from latentbandits.models.arms.gaussian import GaussianArms as GaussianArms
 from latentbandits.models.arms.gaussian_unknown_noise import (
     GaussianArmsUnknownNoise as GaussianArmsUnknownNoise,
 )
 from latentbandits.models.arms.hurdle import HurdleGammaArms as HurdleGammaArms
 from latentbandits.models.arms.hurdle import HurdleLogNormalArms as HurdleLogNormalArms
-from latentbandits.models.arms.poisson import PoissonArms as PoissonArms
-from latentbandits.models.arms.position_clicks import PositionClicks as PositionClicks
+from latentbandits.models.clicks import PositionClicks as PositionClicks
 from latentbandits.models.composed.ensemble import Ensemble as Ensemble
 from latentbandits.models.composed.function import FunctionModel as FunctionModel
 from latentbandits.models.composed.markov import Markov as Markov

@@ -17,7 +17,7 @@ from latentbandits.models.numerics.laws import REALS, Component, Normal, Support
 from latentbandits.models.shown import ShownModel
 
 if TYPE_CHECKING:
-    from latentbandits.models.arms.learnable import Learnable
+    from latentbandits.models.arms.conjugate import Learnable
 
 
 __all__ = [

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from latentbandits.models import families
-from latentbandits.models.arms.learnable import Learnable
+from latentbandits.models.arms.conjugate import Learnable
 from latentbandits.models.protocol import StationaryModel
 from latentbandits.names import one_of
 

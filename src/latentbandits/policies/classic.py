@@ -5,21 +5,28 @@ from __future__ import annotations
 import math
 from abc import ABC
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.beliefs import states
 from latentbandits.models import checks
-from latentbandits.models.arms.gaussian import ArmStatistics
+from latentbandits.models.arms.gaussian import ArmStatistics, GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.linear.gaussian import LinearGaussian, LinearPosterior
-from latentbandits.models.protocol import Context, KnownModel
+from latentbandits.models.protocol import Context, KnownModel, support_of
 from latentbandits.policies import decision
-from latentbandits.policies.checked import Asked, Choice, LargestScore, Outcome
+from latentbandits.policies.checked import (
+    Asked,
+    Choice,
+    LargestScore,
+    Outcome,
+    PosteriorPolicy,
+    check_context,
+    check_model,
+)
 from latentbandits.policies.decision import ActionProbabilities
-from latentbandits.policies.latent.base import PosteriorPolicy, check_context, check_model
 from latentbandits.policies.latent.ucb import check_horizon
 from latentbandits.policies.protocol import LearnsFrom
 
@@ -298,3 +305,51 @@ def _share(advice: BoolArray, action: IntArray) -> FloatArray:
     played = advice[_sessions(advice), :, action]
     ties = np.count_nonzero(advice) > advice.shape[0] * advice.shape[1]
     return played / (np.count_nonzero(advice, axis=2) if ties else 1)
+
+
+def build_ucb1(n_actions: int, noise: float = 1.0, scale: float | None = None) -> UCB1:
+    """Build UCB1 whose bonus has the scale of the noise."""
+    return UCB1(n_actions, noise if scale is None else scale)
+
+
+def build_uniform(model: KnownModel | None = None, n_actions: int | None = None) -> Uniform:
+    """Build Uniform on the actions of the model; without a model, on so many actions."""
+    if model is not None:
+        return Uniform(model)
+    if n_actions is None:
+        raise ValueError("uniform needs a model or the number of actions, n_actions=...")
+    return Uniform(GaussianArms(np.zeros((1, n_actions)), noise=1.0))  # it only counts the actions
+
+
+def build_exp4(
+    model: KnownModel,
+    reward_range: tuple[float, float] | None = None,
+    horizon: int | None = None,
+    rate: float | None = None,
+    items: FloatArray | None = None,
+) -> EXP4:
+    """Build EXP4, whose losses are scaled by the declared range, or by that of the model."""
+    rewards = likely_rewards(model, items) if reward_range is None else reward_range
+    low, high = rewards or (0.0, 1.0)
+    return EXP4(model, (low, high), horizon, rate)
+
+
+def likely_rewards(model: Any, items: FloatArray | None = None) -> tuple[float, float] | None:
+    """Return a range that holds most rewards of a model; None if it depends on features.
+
+    >>> from latentbandits import BernoulliArms, GaussianArms
+    >>> likely_rewards(GaussianArms([[0.0, 1.0]], noise=0.5))
+    (-1.0, 2.0)
+    >>> likely_rewards(BernoulliArms([[1.0, 1.0]], 1.0))
+    (0.0, 1.0)
+    """
+    bounds = support_of(model).bounds
+    if bounds is not None:
+        return bounds
+    context = None
+    if model.n_actions is None:
+        if items is None:
+            return None
+        context = np.broadcast_to(items, (model.n_sessions or 1, *items.shape))
+    means = model.expected_rewards(model.check_context(context, model.n_sessions or 1))
+    return float(means.min() - 2 * model.noise), float(means.max() + 2 * model.noise)

@@ -36,6 +36,7 @@ from latentbandits.policies.decision import (
 )
 from latentbandits.policies.latent.ucb import mmUCB, mUCB
 from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt
+from latentbandits.policies.registry import Inputs, build
 
 # LinUCB whose belief is sums over rounds, so that rounds can be forgotten.
 
@@ -456,3 +457,22 @@ def _from_draws(action: IntArray, state: IntArray, n_actions: int) -> _Decided:
 def _repeated(tree: Any, times: int) -> Any:
     """Return every session of a tree of arrays `times` times, one after the other."""
     return None if tree is None else map_leaves(lambda leaf: np.repeat(leaf, times, axis=0), tree)
+
+
+def build_exploring(
+    inputs: Inputs, policy: str = "mmTS", e: float = 0.1, draws: int = 100
+) -> Exploring:
+    """Return `policy`, given as text, with a share of random actions."""
+    return Exploring(build(policy, inputs), e, draws)
+
+
+def build_discounted(inputs: Inputs, policy: str = "mUCB", factor: float = 0.99) -> Discounted:
+    """Return `policy`, given as text, with older rounds discounted."""
+    inner: Any = build(policy, inputs)
+    return Discounted(inner, factor)
+
+
+def build_window(inputs: Inputs, policy: str = "mUCB", rounds: int = 100) -> SlidingWindow:
+    """Return `policy`, given as text, on the latest rounds."""
+    inner: Any = build(policy, inputs)
+    return SlidingWindow(inner, rounds)

@@ -21,8 +21,7 @@ from latentbandits.policies import decision
 from latentbandits.policies.lists import decide_list, update_list
 from latentbandits.policies.protocol import AnyPolicy, adopt, begin, is_policy
 from latentbandits.policies.registry import Entry, Inputs, PolicySpec, find, parse
-from latentbandits.simulation.accumulate import ChunkResult, Recorder, Totals
-from latentbandits.simulation.results import Results, Windows
+from latentbandits.simulation.results import ChunkResult, Recorder, Results, Totals, Windows
 
 PolicyMaker: TypeAlias = Callable[[Any], AnyPolicy]
 """A callable that builds a policy for the model of a chunk of runs: often the policy's class."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits.environments.protocol import Round
-from latentbandits.learning.kmeans import clusters_of
+from latentbandits.learning.linear.clusters import clusters_of
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.policies import LinTS, mmBayesUCB, mmGreedy, mmTS, mTS

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits.environments.protocol import Round
-from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.policies import UCB1, mmTS
 from latentbandits.policies.protocol import AnyPolicy

@@ -16,11 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from latentbandits.learning.arms import mixture as vb
-from latentbandits.learning.arms.coordinate_ascent import Climbed, Problem
-from latentbandits.learning.arms.families import ArmsModel
-from latentbandits.learning.arms.mixture import Mixture, Partition, Prepare
+from latentbandits.learning.arms.mixture import Climbed, Mixture, Partition, Prepare, Problem
+from latentbandits.learning.logs.summary import ArmsModel
 from latentbandits.learning.user_hash import Keys
-from latentbandits.models.arms.learnable import Learnable
+from latentbandits.models.arms.conjugate import Learnable
 from latentbandits.models.checks import FloatArray
 
 MOST_MEANS = 1_500

@@ -10,34 +10,34 @@ from typing import Any, Literal
 
 import numpy as np
 
-from latentbandits.learning.arms.coordinate_ascent import (
+from latentbandits.learning.arms.fitted import FittedArms, finish
+from latentbandits.learning.arms.mixture import (
     TOLERANCE,
     Climbed,
     Earlier,
+    Mixture,
     Problem,
     best_of,
     climb,
     joined,
     start_at,
 )
-from latentbandits.learning.arms.fitted import FittedArms, finish
-from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.learning.assess.heldout import HeldOut, score
 from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.tables import LogError
-from latentbandits.learning.selection import (
+from latentbandits.learning.learners import (
     LEAST_NATS,
     Candidate,
+    Disagreement,
     Learned,
     Replicate,
     Selection,
     clearly_below,
     vetoed,
 )
-from latentbandits.learning.uncertainty import Disagreement
+from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.tables import LogError
+from latentbandits.models.arms.conjugate import Learnable
 from latentbandits.models.arms.gaussian import Gaussian
-from latentbandits.models.arms.learnable import Learnable
 from latentbandits.models.checks import positive_count
 from latentbandits.report.report import Progress
 

@@ -21,13 +21,12 @@ from typing import NamedTuple
 import numpy as np
 
 from latentbandits.learning.arms import mixture as vb
-from latentbandits.learning.arms.coordinate_ascent import Problem
 from latentbandits.learning.arms.fitted import FittedArms, observed_less
-from latentbandits.learning.arms.mixture import Mixture
+from latentbandits.learning.arms.mixture import Mixture, Problem
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.transitions import Rounds, expected_states
 from latentbandits.learning.user_hash import Keys
-from latentbandits.models.arms.learnable import Learnable
+from latentbandits.models.arms.conjugate import Learnable
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.markov import Markov, switching_matrix
 from latentbandits.models.numerics import dirichlet

@@ -19,16 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.arms.families import cells_of_values
 from latentbandits.learning.assess import replay as replays
 from latentbandits.learning.assess.list_replay import ListRounds
 from latentbandits.learning.assess.replay import PolicyPlayer, passes_for, playable_rounds, replay
 from latentbandits.learning.backends.backend import AnyLog, summary_of
 from latentbandits.learning.fit_options import Form
-from latentbandits.learning.linear.learner import LinearLearner
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.tables import LogError
-from latentbandits.learning.selection import (
+from latentbandits.learning.learners import (
     CLEAR,
     Candidate,
     Learned,
@@ -38,8 +34,12 @@ from latentbandits.learning.selection import (
     judge,
     rows_as_actions,
 )
+from latentbandits.learning.linear.learner import LinearLearner
+from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.summary import cells_of_values
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.clicks import Each
-from latentbandits.policies.latent.bayes_ucb import mmGreedy
+from latentbandits.policies.latent.ucb import mmGreedy
 from latentbandits.report.report import Estimate, Progress
 
 ONE_STATE = "one state"

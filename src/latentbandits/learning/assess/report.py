@@ -14,11 +14,10 @@ import numpy as np
 from latentbandits.learning.arms.fitted import FittedArms
 from latentbandits.learning.assess.heldout import HeldOut
 from latentbandits.learning.backends.backend import AnyLog, summary_of
-from latentbandits.learning.logs.interactions import Interactions
+from latentbandits.learning.backends.opening import Interactions
+from latentbandits.learning.learners import DELTAS, Candidate, Disagreement, Learned, prior_errors
 from latentbandits.learning.logs.rows import DUPLICATES, Duplicates, Log
 from latentbandits.learning.logs.summary import LogSummary
-from latentbandits.learning.selection import Candidate, Learned
-from latentbandits.learning.uncertainty import DELTAS, Disagreement, prior_errors
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 

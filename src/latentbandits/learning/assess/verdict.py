@@ -45,15 +45,15 @@ from latentbandits.learning.assess.replay import (
     playable_rounds,
 )
 from latentbandits.learning.backends.backend import AnyLog, engine_of, summary_of
+from latentbandits.learning.learners import Learned, rows_as_actions
 from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.selection import Learned, rows_as_actions
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.artefacts.files import load_files, model_files, notes_of, read_files
 from latentbandits.models.attributes.parts import log_softmax, part
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.clicks import Each
 from latentbandits.models.composed.particle_model import ParticleModel
-from latentbandits.policies.latent.bayes_ucb import mmGreedy
+from latentbandits.policies.latent.ucb import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.report import Estimate, Progress, Silent

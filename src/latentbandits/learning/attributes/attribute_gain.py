@@ -22,8 +22,8 @@ from latentbandits.learning.attributes.gate import (
     with_ones,
 )
 from latentbandits.learning.backends.backend import AnyLog
+from latentbandits.learning.learners import Learned, Step, rows_as_actions, try_step
 from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.selection import Learned, Step, rows_as_actions, try_step
 from latentbandits.models.attributes.parts import Gate, part, with_parts
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.composed.particle_model import ParticleModel

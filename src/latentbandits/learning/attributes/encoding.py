@@ -11,8 +11,8 @@ import polars as pl
 
 from latentbandits.learning.attributes.column_sums import ColumnSums, VectorSums, sum_column
 from latentbandits.learning.backends.backend import Engine
+from latentbandits.learning.backends.opening import DECISION
 from latentbandits.learning.logs.formats import LogError, TextFormat
-from latentbandits.learning.logs.interactions import DECISION
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import TableSource, column_names, read_table
 from latentbandits.models.attributes.columns import Column, Encoder, Number, Product, Row, Vector

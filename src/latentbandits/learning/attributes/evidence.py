@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from latentbandits.beliefs import joint
-from latentbandits.learning.arms.predict import log_density_by_state
+from latentbandits.learning.assess.heldout import log_density_by_state
+from latentbandits.learning.learners import Learned
 from latentbandits.learning.linear import clicks
 from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.selection import Learned
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray

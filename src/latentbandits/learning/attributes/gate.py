@@ -24,13 +24,19 @@ import numpy as np
 
 from latentbandits.learning import user_hash
 from latentbandits.learning.arms import mixture as vb
-from latentbandits.learning.arms.coordinate_ascent import SAMPLE, Climbed, Problem, grouped_starts
 from latentbandits.learning.arms.fitted import FittedArms, finish
-from latentbandits.learning.arms.mixture import Partition, Prepare
+from latentbandits.learning.arms.mixture import (
+    SAMPLE,
+    Climbed,
+    Partition,
+    Prepare,
+    Problem,
+    grouped_starts,
+)
 from latentbandits.learning.attributes.evidence import state_evidence
 from latentbandits.learning.backends.backend import AnyLog, engine_of
+from latentbandits.learning.learners import LEAST_NATS, Learned, Learner, Selection, clearly_below
 from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.selection import LEAST_NATS, Learned, Learner, Selection, clearly_below
 from latentbandits.models.attributes.parts import log_softmax
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.composed.transformed import TransformedRewards

@@ -17,10 +17,10 @@ import polars as pl
 from latentbandits.learning.assess.replay import PolicyPlayer, playable_rounds, replay
 from latentbandits.learning.attributes.column_sums import learn_column
 from latentbandits.learning.attributes.encoding import encode
+from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import TableSource, as_text, column_names, read_table
-from latentbandits.learning.selection import Learned
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.items import Items, add_predicted
@@ -28,7 +28,7 @@ from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.growing import add_average
 from latentbandits.models.protocol import untransformed
-from latentbandits.policies.latent.bayes_ucb import mmGreedy
+from latentbandits.policies.latent.ucb import mmGreedy
 from latentbandits.report.report import Estimate
 
 RIDGES = (0.1, 1.0, 10.0, 100.0, 1000.0)

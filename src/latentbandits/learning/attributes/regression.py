@@ -26,19 +26,19 @@ import numpy as np
 
 from latentbandits.learning.attributes.evidence import rounds, user_blocks, user_sums
 from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of, summary_of
-from latentbandits.learning.kmeans import lloyd
-from latentbandits.learning.linear import clicks
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.population_mixture import far_apart
-from latentbandits.learning.selection import (
+from latentbandits.learning.learners import (
     Candidate,
+    Disagreement,
     Learned,
     Replicate,
     Selection,
     fewest_states,
     judge,
 )
-from latentbandits.learning.uncertainty import Disagreement
+from latentbandits.learning.linear import clicks
+from latentbandits.learning.linear.clusters import lloyd
+from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.population_mixture import far_apart
 from latentbandits.learning.user_hash import Keys, bootstrap_weights
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.parts import with_parts

@@ -216,8 +216,7 @@ def _frame(session: Any, log: Any, given: Names, more: tuple[str, ...]) -> tuple
     """Return columns user, action, reward, order, file and row, and their original names."""
     from pyspark.sql import functions as f
 
-    from latentbandits.learning.backends.opening import is_spark
-    from latentbandits.learning.logs.interactions import name_columns
+    from latentbandits.learning.backends.opening import is_spark, name_columns
 
     if is_spark(log):
         frame, file, row = log, f.lit(0), f.monotonically_increasing_id()

@@ -8,6 +8,17 @@ from typing import Any, Literal, NamedTuple
 
 from latentbandits.learning.assess.heldout import HeldOut
 from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
+from latentbandits.learning.learners import (
+    Candidate,
+    Disagreement,
+    Learned,
+    Replicate,
+    Selection,
+    clearly_below,
+    fewest_states,
+    judge,
+    vetoed,
+)
 from latentbandits.learning.linear.clusters import SMALLEST_CLUSTER, cluster_fold
 from latentbandits.learning.linear.folded import (
     CompletionSettings,
@@ -18,17 +29,6 @@ from latentbandits.learning.linear.folded import (
 from latentbandits.learning.linear.variational import factorise
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
-from latentbandits.learning.selection import (
-    Candidate,
-    Learned,
-    Replicate,
-    Selection,
-    clearly_below,
-    fewest_states,
-    judge,
-    vetoed,
-)
-from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.report.report import Progress

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
-from latentbandits.models.arms.learnable import Learnable, RewardFacts
+from latentbandits.models.arms.conjugate import Learnable, RewardFacts
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.arrays import blocks, log_normal_density, rows
 from latentbandits.models.numerics.laws import (

@@ -14,7 +14,6 @@ from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics.arrays import log_normal_density
-from latentbandits.models.numerics.gamma import standard_gamma
 from latentbandits.models.numerics.laws import Student, Summary
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -156,7 +155,7 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         return Student(centre, np.sqrt(_squares(phi) / phi[..., 3] / phi[..., 0]), phi[..., 3])
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> MeanAndNoise:
-        noise = np.sqrt(0.5 * _squares(phi) / standard_gamma(phi[..., 3] / 2, rng))
+        noise = np.sqrt(0.5 * _squares(phi) / rng.standard_gamma(phi[..., 3] / 2))
         mean = noise / np.sqrt(phi[..., 0])
         mean *= rng.standard_normal(mean.shape)
         mean += phi[..., 1] / phi[..., 0]
@@ -169,7 +168,7 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         offset = total / count
         spread = phi[..., 2] - total * offset
         np.maximum(spread, _TINY, out=spread)  # as in _squares
-        count *= standard_gamma(0.5 * phi[..., 3], rng)
+        count *= rng.standard_gamma(0.5 * phi[..., 3])
         spread /= count
         spread *= 0.5
         means: FloatArray = np.sqrt(spread, out=spread)

@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
+from latentbandits.models.arms import gamma
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
-from latentbandits.models.numerics import dirichlet, gamma
+from latentbandits.models.numerics import dirichlet
 from latentbandits.models.numerics.arrays import log_normal_density
 from latentbandits.models.numerics.laws import Gamma, Interval, Summary, Support
 
@@ -548,7 +549,7 @@ class HurdleGammaArms(HurdleArms):
         return {"shape": shape, "scale": amount * (shape - 1)}, second
 
     def _sample_amount(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return phi[..., 1] / gamma.standard_gamma(phi[..., 0], rng)
+        return phi[..., 1] / rng.standard_gamma(phi[..., 0])
 
     def _log_amount_density(self, amount: FloatArray, reward: FloatArray) -> FloatArray:
         relative = reward / amount

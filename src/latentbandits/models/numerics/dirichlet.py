@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from latentbandits.models.checks import FloatArray
-from latentbandits.models.numerics.gamma import standard_gamma
 
 _UNDERFLOWS = 0.05  # a gamma draw of a smaller shape can be zero in floating point
 
@@ -68,8 +67,8 @@ def unnormalised(phi: FloatArray, rng: np.random.Generator) -> FloatArray:
     True
     """
     if phi.min() >= _UNDERFLOWS:
-        return standard_gamma(phi, rng)
-    log_draws = np.log(standard_gamma(phi + 1, rng))  # log G(a) = log G(a + 1) + log(U) / a
+        return rng.standard_gamma(phi)
+    log_draws = np.log(rng.standard_gamma(phi + 1))  # log G(a) = log G(a + 1) + log(U) / a
     log_draws -= rng.standard_exponential(phi.shape) / phi
     draws: FloatArray = np.exp(log_draws - log_draws.max(axis=-1, keepdims=True))
     return draws

@@ -26,9 +26,8 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.arrays import blocks
 from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies import decision
-from latentbandits.policies.checked import Asked, Choice
+from latentbandits.policies.checked import Asked, Choice, JointPolicy, KnownPolicy, PosteriorPolicy
 from latentbandits.policies.decision import ActionProbabilities
-from latentbandits.policies.latent.base import JointPolicy, KnownPolicy, PosteriorPolicy
 
 
 class Scenarios(NamedTuple):

@@ -12,8 +12,13 @@ from latentbandits.beliefs import joint, planning
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.checks import FloatArray, positive_count
 from latentbandits.models.protocol import Context, Model, Parameters
-from latentbandits.policies.checked import Asked, Outcome
-from latentbandits.policies.latent.base import LargestPosteriorScore, check_context, learned
+from latentbandits.policies.checked import (
+    Asked,
+    LargestPosteriorScore,
+    Outcome,
+    check_context,
+    learned,
+)
 
 
 class PlanningBelief(NamedTuple):

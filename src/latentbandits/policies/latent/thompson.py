@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,17 +21,18 @@ from latentbandits.models.composed.known import with_catch_all
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.protocol import Context, FromNormals, KnownModel, Model
 from latentbandits.policies import decision
-from latentbandits.policies.checked import Asked, Choice
-from latentbandits.policies.decision import (
-    ActionProbabilities,
-    Decision,
-    check_eligible,
-)
-from latentbandits.policies.latent.base import (
+from latentbandits.policies.checked import (
+    Asked,
+    Choice,
     JointPolicy,
     KnownPolicy,
     PosteriorPolicy,
     WeightedBeliefT,
+)
+from latentbandits.policies.decision import (
+    ActionProbabilities,
+    Decision,
+    check_eligible,
 )
 
 
@@ -289,3 +291,46 @@ class LinTS(JointThompson):
         covariance = np.eye(self.n_features)[None] * self.prior_spread**2
         model = LinearGaussian(np.zeros((1, self.n_features)), self.noise, covariance)
         object.__setattr__(self, "model", model)
+
+
+def build_ts(
+    n_actions: int,
+    noise: float = 1.0,
+    model: Any = None,
+    reward_range: tuple[float, float] | None = None,
+    prior_mean: float | None = None,
+    prior_spread: float | None = None,
+    propensity_draws: int = 0,
+) -> TS:
+    """Build TS with the prior of the declared range, or of the model."""
+    mean, spread = 0.0, 1.0
+    if reward_range is not None:
+        low, high = reward_range
+        mean, spread = (low + high) / 2, (high - low) / math.sqrt(12)
+    elif model is not None:
+        mean, spread = prior_moments(model)
+    return TS(
+        n_actions,
+        noise,
+        mean if prior_mean is None else prior_mean,
+        (spread or noise) if prior_spread is None else prior_spread,
+        propensity_draws,
+    )
+
+
+def prior_moments(model: Any) -> tuple[float, float]:
+    """Return mean and standard deviation of a mean reward under the model's prior.
+
+    The state is drawn from its prior and the action uniformly.
+
+    >>> from latentbandits import GaussianArms
+    >>> prior_moments(GaussianArms([[0.0, 1.0]], noise=0.5, spread=0.0))
+    (0.5, 0.5)
+    """
+    n = model.n_sessions or 1
+    model.check_context(None, n)
+    mean, variance = model.posterior_rewards(model.parameters(n), None)
+    weights = np.exp(model.log_state_prior)[:, :, None]
+    weights = np.broadcast_to(weights / (len(mean) * mean.shape[2]), mean.shape)
+    centre = float((weights * mean).sum())
+    return centre, math.sqrt(float((weights * (variance + (mean - centre) ** 2)).sum()))

@@ -16,10 +16,9 @@ from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
-from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
+from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, JointPolicy, Outcome
 from latentbandits.policies.classic import LinUCB
 from latentbandits.policies.decision import ActionProbabilities
-from latentbandits.policies.latent.base import JointPolicy
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import PopulationPolicy
 
