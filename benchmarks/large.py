@@ -119,7 +119,7 @@ def measure(folder: str, n: int) -> Measured:
         OutOfCoreEngine,
         write_partitions,
     )
-    from latentbandits.learning.logs.formats import DETECTED
+    from latentbandits.learning.logs.tables import DETECTED
     from latentbandits.report.report import Silent
 
     parts = Path(folder) / "parts"

@@ -14,7 +14,7 @@ import numpy as np
 
 from latentbandits.learning import Log, read_log, user_hash
 from latentbandits.learning.assess import replay
-from latentbandits.learning.logs.formats import TextFormat
+from latentbandits.learning.logs.tables import TextFormat
 from latentbandits.models.checks import FloatArray, IntArray
 
 _SPLIT = 1_000  # added to the seed of the split, which differs from the fit's own

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from latentbandits.learning.arms.fitted import finish
+from latentbandits.learning.arms.learner import finish
 from latentbandits.learning.arms.mixture import Problem, best_of
 from latentbandits.learning.assess.heldout import predict
 from latentbandits.learning.backends.backend import engine_of

@@ -17,8 +17,8 @@ from latentbandits.learning.backends.out_of_core import (
     open_partitions,
     write_partitions,
 )
-from latentbandits.learning.logs.formats import DETECTED, LogError
 from latentbandits.learning.logs.rows import read_log
+from latentbandits.learning.logs.tables import DETECTED, LogError
 from latentbandits.owned_tempdir import own_folder, remove_left_overs
 from latentbandits.replacing import replacing_folder
 from latentbandits.report.report import Silent

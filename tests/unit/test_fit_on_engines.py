@@ -21,8 +21,8 @@ from latentbandits.learning.linear.folded import (
     complete_fold,
     sum_pairs,
 )
-from latentbandits.learning.logs.formats import LogError, TextFormat, read_file
 from latentbandits.learning.logs.rows import read_log
+from latentbandits.learning.logs.tables import LogError, TextFormat, read_file
 from latentbandits.models.artefacts.files import load, save
 from latentbandits.testing import check_learner
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from latentbandits.learning.logs.formats import LogError, TextFormat
 from latentbandits.learning.logs.rows import Log, read_log
+from latentbandits.learning.logs.tables import LogError, TextFormat
 from tests.unit.test_logs import TABLE, check
 
 FRAME = pl.DataFrame(TABLE)

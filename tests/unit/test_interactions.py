@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from latentbandits.learning.backends.opening import read_interactions
-from latentbandits.learning.logs.formats import LogError
+from latentbandits.learning.logs.tables import LogError
 
 EXPORT = {
     "decision_id": ["a1", "a2", "b1", "b2"],

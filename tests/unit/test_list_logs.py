@@ -8,8 +8,8 @@ import pytest
 
 from latentbandits.learning import fit
 from latentbandits.learning.lists import learn_examination, not_identified
-from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.save import save_fit
 from latentbandits.models.artefacts.files import load, load_click_model, save
 from latentbandits.models.clicks import Cascade, PositionClicks, Positions

@@ -5,8 +5,7 @@ import pytest
 from evidence.clicks import other_problem
 from scipy.stats import beta
 
-from latentbandits.learning.arms.fitted import log_evidence, observed
-from latentbandits.learning.arms.learner import ArmsLearner
+from latentbandits.learning.arms.learner import ArmsLearner, log_evidence, observed
 from latentbandits.learning.arms.mixture import Mixture, Problem, climb
 from latentbandits.learning.fitting import split_users
 from latentbandits.learning.logs.rows import Log

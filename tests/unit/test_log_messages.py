@@ -6,8 +6,8 @@ import pytest
 from latentbandits.learning.backends.opening import read_interactions
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.linear.learner import LinearLearner
-from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import read_log
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.report.report import Silent
 
 

@@ -15,7 +15,7 @@ from latentbandits import (
     PoissonArms,
 )
 from latentbandits.learning.arms import mixture as vb
-from latentbandits.learning.arms.fitted import finish, observed
+from latentbandits.learning.arms.learner import finish, observed
 from latentbandits.learning.arms.mixture import Prepare, Problem, best_of, climb
 from latentbandits.learning.backends.backend import add
 from latentbandits.learning.generate import generate_arms

@@ -21,7 +21,8 @@ from latentbandits import (
 )
 from latentbandits.beliefs import states
 from latentbandits.models import checks, history, registry
-from latentbandits.models.numerics import arrays, dirichlet, gamma
+from latentbandits.models.arms import dirichlet, gamma
+from latentbandits.models.numerics import arrays
 from latentbandits.models.numerics.arrays import rows, systematic, thin
 from latentbandits.models.numerics.laws import BINARY, REALS, Counts, Interval, OneOf
 from latentbandits.policies.latent import ucb

@@ -12,8 +12,8 @@ import pytest
 import latentbandits
 from latentbandits import Ensemble, GaussianArms, Markov, load, mmTS, save
 from latentbandits.models import checks, registry
+from latentbandits.models.arms import gamma
 from latentbandits.models.arms.conjugate import ConjugateArms
-from latentbandits.models.numerics import gamma
 from latentbandits.models.numerics.laws import Interval
 from latentbandits.testing import check_model
 

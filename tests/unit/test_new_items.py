@@ -11,7 +11,7 @@ from latentbandits import load
 from latentbandits.learning import fit
 from latentbandits.learning.attributes.items import fit_items, read_items
 from latentbandits.learning.learners import Learned
-from latentbandits.learning.logs.formats import LogError
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.save import save_fit
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.items import add_items

@@ -23,12 +23,12 @@ from latentbandits import (
 )
 from latentbandits.beliefs.encoding import BeliefError, encode
 from latentbandits.beliefs.information import _compared, _unit
+from latentbandits.models.arms.dirichlet import unnormalised
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.items import Items
 from latentbandits.models.attributes.parts import Gate, part, with_parts
 from latentbandits.models.growing import add_vectors
-from latentbandits.models.numerics.dirichlet import unnormalised
 from latentbandits.policies.checked import Asked
 from latentbandits.policies.decision import LARGEST_REWARD, check_outcome
 from latentbandits.policies.registry import Inputs, build

@@ -191,7 +191,7 @@ def test_names_that_cannot_be_typed_are_refused(name):
 
 def test_entry_points_of_other_packages_are_loaded(own_policies, monkeypatch):
     points = [
-        EntryPoint("Other", "latentbandits.policies.latent.thompson:mTS", registry.ENTRY_POINTS),
+        EntryPoint("Other", "latentbandits.policies.latent.sampling:mTS", registry.ENTRY_POINTS),
         EntryPoint("Broken", "nowhere_at_all:Policy", registry.ENTRY_POINTS),
     ]
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)

@@ -18,8 +18,8 @@ from latentbandits.learning.attributes.regression import (
     regressions,
 )
 from latentbandits.learning.backends.backend import MemoryEngine
-from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log, read_log_with
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.save import save_fit
 from latentbandits.learning.user_hash import bootstrap_weights
 

@@ -12,8 +12,8 @@ import pytest
 from latentbandits.learning import fit
 from latentbandits.learning.backends import spark
 from latentbandits.learning.backends.opening import choose_engine, is_spark
-from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import read_log
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.report.report import Silent
 from latentbandits.testing import check_engine
 from tests.processes.java import find_java

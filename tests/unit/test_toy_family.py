@@ -15,8 +15,8 @@ from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.mixture import fit_mixture
 from latentbandits.learning.rewards import choose_family
 from latentbandits.models import checks, registry
+from latentbandits.models.arms import dirichlet
 from latentbandits.models.arms.conjugate import ConjugateArms
-from latentbandits.models.numerics import dirichlet
 from latentbandits.models.numerics.laws import Counts
 from latentbandits.testing import check_model
 from tests.unit.engine_driver import Driver

@@ -25,8 +25,8 @@ from latentbandits.learning.attributes.gate import (
 )
 from latentbandits.learning.backends.backend import add
 from latentbandits.learning.learners import Learned
-from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log, read_log_with
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.save import save_fit
 from latentbandits.models.arms.gaussian import Gaussian
 from latentbandits.models.attributes.columns import Category, Encoder, Number

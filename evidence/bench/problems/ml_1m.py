@@ -1,7 +1,7 @@
 """A million ratings of films by 6,040 users of MovieLens (Harper & Konstan 2015)."""
 
 from evidence.bench.problem import Problem, Source
-from latentbandits.learning.logs.formats import TextFormat
+from latentbandits.learning.logs.tables import TextFormat
 
 HORIZON = 50
 SOURCE = Source(

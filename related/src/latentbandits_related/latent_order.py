@@ -16,7 +16,7 @@ from latentbandits.models.arms.gaussian import ArmStatistics
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.protocol import Context, KnownModel
 from latentbandits.policies.checked import Outcome
-from latentbandits.policies.latent.thompson import Thompson
+from latentbandits.policies.latent.sampling import Thompson
 
 
 def order_distance(counts: FloatArray, means: FloatArray) -> FloatArray:

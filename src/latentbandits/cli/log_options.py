@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from latentbandits.options import Options
 
 if TYPE_CHECKING:
-    from latentbandits.learning.logs.formats import TextFormat
+    from latentbandits.learning.logs.tables import TextFormat
 
 
 def add_columns(parser: Options) -> None:
@@ -31,7 +31,7 @@ def add_text_format(parser: Options) -> None:
 
 def text_format(arguments: argparse.Namespace) -> TextFormat:
     """Return the format that --separator, --encoding and --columns describe."""
-    from latentbandits.learning.logs.formats import TextFormat
+    from latentbandits.learning.logs.tables import TextFormat
 
     separator = arguments.separator
     if separator is not None:

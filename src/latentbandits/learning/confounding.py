@@ -25,9 +25,9 @@ from latentbandits.learning.backends.backend import Engine
 from latentbandits.learning.learners import CLEAR, Selection, clearly_below, judge
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import TableSource, column_names
+from latentbandits.models.arms import dirichlet
 from latentbandits.models.arms.conjugate import Learnable
 from latentbandits.models.checks import BoolArray, FloatArray
-from latentbandits.models.numerics import dirichlet
 from latentbandits.report.report import Progress
 
 PROPENSITIES = ("propensity", "propensity_score", "probability", "pscore")

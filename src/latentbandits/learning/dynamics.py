@@ -19,10 +19,10 @@ from typing import Any, Literal
 import numpy as np
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.arms.fitted import MOST_MEANS
 from latentbandits.learning.arms.learner import (
     LARGE,
     LARGE_TOLERANCE,
+    MOST_MEANS,
     STATES,
     ArmsLearner,
     clearly_better,
@@ -50,8 +50,8 @@ from latentbandits.learning.learners import (
     clearly_below,
     vetoed,
 )
-from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.transitions import expected_states
 from latentbandits.models.arms.conjugate import Learnable
 from latentbandits.models.checks import FloatArray

@@ -10,12 +10,24 @@ import polars as pl
 
 from latentbandits.learning.arms.learner import Method
 from latentbandits.learning.backends.backend import AnyLog, Engine
-from latentbandits.learning.backends.opening import LIST, POSITION, Opening, has_lists, is_spark
+from latentbandits.learning.backends.opening import (
+    DECISION,
+    LIST,
+    POSITION,
+    Opening,
+    has_lists,
+    is_spark,
+)
 from latentbandits.learning.lists import ClickModelName
-from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Duplicates, Log
 from latentbandits.learning.logs.summary import LogSummary, Rewards
-from latentbandits.learning.logs.tables import TableSource, read_table
+from latentbandits.learning.logs.tables import (
+    LogError,
+    TableSource,
+    TextFormat,
+    column_names,
+    read_table,
+)
 from latentbandits.learning.rewards import TRANSFORMS, Transform
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, positive_count
@@ -260,3 +272,82 @@ def first_row(source: TableSource | AnyLog, options: FitOptions, mask: Mask) -> 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise LogError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
+
+
+# Columns with attributes of users and features of rows.
+
+FEATURES = "features"
+"""The column of an export with the features that requests sent."""
+
+
+def attribute_columns(
+    user_features: Sequence[str],
+    features: Sequence[str],
+    user: str | None = None,
+    reward: str | None = None,
+) -> list[str]:
+    """Return the columns to read besides user, action and reward; LogError if they are invalid.
+
+    `user` and `reward` are the names of these columns, if they are not called so.
+    """
+    for option, names in (("user_features", user_features), ("features", features)):
+        if isinstance(names, str):
+            raise LogError(f"{option} must be a list of columns; got the text {names!r}")
+        shown = f"--{option.replace('_', '-')}"
+        twice = [name for i, name in enumerate(names) if name in names[:i]]
+        if twice:
+            raise LogError(f"{shown} names {twice[0]} twice")
+        single = names if option == "user_features" else columns_of(names)
+        if (reward or "reward") in single:
+            raise LogError(
+                f"{shown} {reward or 'reward'}: the reward is what is predicted, and is not known "
+                "when an action is chosen"
+            )
+        if (user or "user") in single:
+            raise LogError(
+                f"{shown} {user or 'user'}: the id of a user says nothing about other users"
+            )
+    return list(dict.fromkeys([*user_features, *columns_of(features)]))
+
+
+def default_features(log: Log | TableSource, text_format: TextFormat) -> list[str]:
+    """Return ["features"] for exports of a service whose requests send features, else []."""
+    if isinstance(log, Log):
+        return []
+    parts = log if isinstance(log, (list, tuple)) else [log]
+    for part in parts:
+        names = column_names(part)
+        if DECISION not in names or FEATURES not in names:
+            return []
+        column = read_table(part, [FEATURES], text_format=text_format).frame[FEATURES]
+        if column.dtype == pl.Null or column.null_count():
+            return []
+    return [FEATURES]
+
+
+def check_no_other_kind(kind: str, rank: object, transform: object, item_features: object) -> None:
+    """Refuse options of other kinds of models together with features."""
+    for option, value, default in (
+        ("kind", kind, "auto"), ("rank", rank, "auto"), ("transform", transform, None),
+    ):  # fmt: skip
+        if value != default:
+            raise LogError(f"--{option} {value} is not for a model of --features: leave it out")
+    if item_features is not None:
+        raise LogError("item_features are for models of actions, not together with features")
+
+
+def columns_of_term(term: str) -> list[str]:
+    """Return the columns of a term such as `a` or `a*b`; LogError if it has another form."""
+    parts = [part.strip() for part in term.split("*")]
+    if len(parts) > 2 or not all(parts):
+        raise LogError(f"--features {term}: an interaction is of two columns, such as a*b")
+    return parts
+
+
+def columns_of(terms: Sequence[str]) -> list[str]:
+    """Return the columns that terms such as `a*b` need.
+
+    >>> columns_of(["price", "price*country"])
+    ['price', 'country']
+    """
+    return list(dict.fromkeys(part for term in terms for part in columns_of_term(term)))

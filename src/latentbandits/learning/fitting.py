@@ -38,9 +38,8 @@ from latentbandits.learning.assess.verdict import (
     saved_and_loaded,
     unjudged,
 )
-from latentbandits.learning.attributes import encoding
 from latentbandits.learning.attributes.attribute_gain import learn_gate, worth
-from latentbandits.learning.attributes.encoding import UserAttributes
+from latentbandits.learning.attributes.encoding import EncodedLog, UserAttributes, encode_log
 from latentbandits.learning.attributes.gate import choose_states
 from latentbandits.learning.attributes.items import ItemTable, learn_items, read_items
 from latentbandits.learning.attributes.regression import RowLearner
@@ -51,9 +50,12 @@ from latentbandits.learning.dynamics import NOT_TRIED, DynamicsChoice, choose_dy
 from latentbandits.learning.fit_options import (
     FitOptions,
     Form,
+    attribute_columns,
     check_kind,
+    check_no_other_kind,
     check_rewards,
     check_sizes,
+    default_features,
     first_row,
     kinds_of,
     with_lists,
@@ -73,10 +75,9 @@ from latentbandits.learning.learners import (
 )
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.lists import ClickChoice, choose_click_model, number_lists
-from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Duplicates, Log, check_duplicates
 from latentbandits.learning.logs.summary import RewardSummary, make_family
-from latentbandits.learning.logs.tables import TableSource
+from latentbandits.learning.logs.tables import LogError, TableSource
 from latentbandits.learning.rewards import (
     FamilyChoice,
     Transform,
@@ -227,12 +228,12 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
         positive_count("bootstrap", options.bootstrap)
     options = with_lists(options, log)
     if not options.features:
-        options = replace(options, features=encoding.default_features(log, options.text_format))
+        options = replace(options, features=default_features(log, options.text_format))
     if options.features:
-        encoding.check_kind(options.kind, options.rank, options.transform, options.item_features)
+        check_no_other_kind(options.kind, options.rank, options.transform, options.item_features)
     elif options.kind != "auto":
         options.check(check_kind(options.kind))
-    more = encoding.columns(options.user_features, options.features, options.user, options.reward)
+    more = attribute_columns(options.user_features, options.features, options.user, options.reward)
     with opened(log, replace(options, more=more), bar) as opened_log:
         # Only a log that fits into memory is read again to name the row of a bad reward.
         source = log if opened_log.engine.name == "memory" else opened_log.engine
@@ -242,9 +243,9 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
             engine, shown = _in_lists(opened_log.read, options, bar)
         if _may_have_outliers(options, engine):
             engine, far = without_outliers(engine, options.seed)
-        encoded = encoding.encode_log(
-            engine, options.user_features, options.features, options.action
-        )
+        encoded = EncodedLog(engine)
+        if options.user_features or options.features:
+            encoded = encode_log(engine, options.user_features, options.features, options.action)
         raw = encoded.log
         items = None
         if options.item_features is not None:

@@ -23,8 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.arms.fitted import FittedArms, finish
-from latentbandits.learning.arms.learner import check_size
+from latentbandits.learning.arms.learner import FittedArms, check_size, finish
 from latentbandits.learning.arms.mixture import (
     TOLERANCE,
     Climbed,

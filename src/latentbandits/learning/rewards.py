@@ -22,7 +22,6 @@ from latentbandits.learning.learners import (
     clearly_below,
     judge,
 )
-from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.summary import (
     Cells,
@@ -31,6 +30,7 @@ from latentbandits.learning.logs.summary import (
     cells_of_values,
     make_family,
 )
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.arms.conjugate import Learnable
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.composed.transformed import Log1pRewards, SqrtRewards, TransformedRewards

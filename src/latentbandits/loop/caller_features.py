@@ -12,8 +12,9 @@ from typing import Any
 
 import polars as pl
 
-from latentbandits.learning.attributes.encoding import FEATURES, encode
+from latentbandits.learning.attributes.encoding import encode
 from latentbandits.learning.backends.opening import DECISION, name_columns
+from latentbandits.learning.fit_options import FEATURES
 from latentbandits.learning.fitting import Fit
 from latentbandits.learning.logs.tables import column_names, read_table
 from latentbandits.models.artefacts.catalogue import Catalogue

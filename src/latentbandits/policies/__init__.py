@@ -6,9 +6,8 @@ from latentbandits.lazy import lazy_exports
 from latentbandits.policies.agent import Agent, load_agent
 from latentbandits.policies.classic import EXP4, UCB1, LinUCB, Popularity, Uniform
 from latentbandits.policies.decision import ActionProbabilities, Decision
-from latentbandits.policies.latent.information_directed import mIDS, mmIDS
 from latentbandits.policies.latent.lookahead import mLookahead
-from latentbandits.policies.latent.thompson import TS, LinTS, mmTS, mTS
+from latentbandits.policies.latent.sampling import TS, LinTS, mIDS, mmIDS, mmTS, mTS
 from latentbandits.policies.latent.ucb import mBayesUCB, mmBayesUCB, mmGreedy, mmUCB, mUCB
 from latentbandits.policies.lists import ListDecision, decide_list, update_list
 from latentbandits.policies.protocol import AnyPolicy, Policy

@@ -341,8 +341,7 @@ def _load_entry_points() -> None:
 
 
 _HONG = "Hong et al. 2020"
-_THOMPSON = "latentbandits.policies.latent.thompson"
-_DIRECTED = "latentbandits.policies.latent.information_directed"
+_SAMPLING = "latentbandits.policies.latent.sampling"
 _CLASSIC = "latentbandits.policies.classic"
 _UCB = "latentbandits.policies.latent.ucb"
 _WRAPPERS = "latentbandits.policies.wrappers"
@@ -353,15 +352,15 @@ for _entry in (
           summary="UCB over the states that the rewards have not ruled out"),
     Entry("mmUCB", f"{_UCB}:build_mmucb", source=f"{_HONG}, Algorithm 1",
           summary="mUCB with slack for an uncertain model"),
-    Entry("mTS", f"{_THOMPSON}:mTS", source=f"{_HONG}, Algorithm 2",
+    Entry("mTS", f"{_SAMPLING}:mTS", source=f"{_HONG}, Algorithm 2",
           summary="Thompson sampling of the state, the model taken as true"),
-    Entry("mmTS", f"{_THOMPSON}:mmTS", source=f"{_HONG}, Algorithm 3",
+    Entry("mmTS", f"{_SAMPLING}:mmTS", source=f"{_HONG}, Algorithm 3",
           summary="Thompson sampling of the state and of the model's parameters"),
     Entry("EXP4", f"{_CLASSIC}:build_exp4", source="Auer et al. 2002",
           summary="exponential weights over the states as experts"),
-    Entry("mIDS", f"{_DIRECTED}:mIDS", source="Russo & Van Roy 2018",
+    Entry("mIDS", f"{_SAMPLING}:mIDS", source="Russo & Van Roy 2018",
           summary="information-directed sampling, the model taken as true"),
-    Entry("mmIDS", f"{_DIRECTED}:mmIDS", source="Russo & Van Roy 2018",
+    Entry("mmIDS", f"{_SAMPLING}:mmIDS", source="Russo & Van Roy 2018",
           summary="information-directed sampling with an uncertain model"),
     Entry("mBayesUCB", f"{_UCB}:mBayesUCB",
           source="Kaufmann et al. 2012",
@@ -376,11 +375,11 @@ for _entry in (
           summary="largest posterior mean reward"),
     Entry("UCB1", f"{_CLASSIC}:build_ucb1", source="Auer et al. 2002",
           summary="upper confidence bound of each action, no model of states"),
-    Entry("TS", f"{_THOMPSON}:build_ts", source="Thompson 1933",
+    Entry("TS", f"{_SAMPLING}:build_ts", source="Thompson 1933",
           summary="Gaussian Thompson sampling of each action, no model of states"),
     Entry("LinUCB", f"{_CLASSIC}:LinUCB", source="Li et al. 2010",
           summary="upper confidence bound of a linear reward, no model of states"),
-    Entry("LinTS", f"{_THOMPSON}:LinTS", source="Agrawal & Goyal 2013",
+    Entry("LinTS", f"{_SAMPLING}:LinTS", source="Agrawal & Goyal 2013",
           summary="Thompson sampling of a linear reward, no model of states"),
     Entry("Discounted", f"{_WRAPPERS}:build_discounted", source="Garivier & Moulines 2011",
           summary="a UCB policy in which older rounds count less"),

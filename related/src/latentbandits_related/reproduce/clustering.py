@@ -14,7 +14,7 @@ from latentbandits.models.checks import FloatArray, positive_count
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.policies import mmBayesUCB, mmTS
 from latentbandits.policies.checked import CheckedPolicy
-from latentbandits.policies.latent.thompson import LinTS
+from latentbandits.policies.latent.sampling import LinTS
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.shared import HierTS, HierUCB, Phased
 from latentbandits_related.club import CLUB

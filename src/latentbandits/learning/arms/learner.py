@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.arms.fitted import FittedArms, finish
+from latentbandits.learning.arms import mixture as vb
 from latentbandits.learning.arms.mixture import (
     TOLERANCE,
     Climbed,
     Earlier,
     Mixture,
+    Partition,
+    Prepare,
     Problem,
     best_of,
     climb,
@@ -35,10 +37,12 @@ from latentbandits.learning.learners import (
     vetoed,
 )
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.summary import ArmsModel
 from latentbandits.learning.logs.tables import LogError
+from latentbandits.learning.user_hash import Keys
 from latentbandits.models.arms.conjugate import Learnable
 from latentbandits.models.arms.gaussian import Gaussian
-from latentbandits.models.checks import positive_count
+from latentbandits.models.checks import FloatArray, positive_count
 from latentbandits.report.report import Progress
 
 Method = Literal["em", "spectral"]
@@ -281,3 +285,308 @@ def _past(rows: Sequence[Candidate]) -> bool:
     evidence = [_evidence(row) for row in rows]
     best = next(i for i, one in enumerate(evidence) if one >= max(evidence) - LEAST_NATS)
     return len(evidence) - 1 - best >= _PATIENCE
+
+
+# A fitted mixture, and the model made from it with its prior for a new user's parameters.
+#
+# The prior variance of the model's mean rewards is the sum of two parts: the estimation error of a
+# state's mean (`observed`), and the variation of users within a state. The second part is given by
+# a strength nu in rewards: users' parameters have the family's prior around the state's, worth nu
+# rewards. An infinite nu means no variation.
+
+MOST_MEANS = 1_500
+"""Largest number of states times actions for the full matrix; above it, one block per action."""
+
+MOST_USERS = 20_000
+"""The number of users, sampled by hash, on which the loss is measured and then scaled to all."""
+
+_BLOCK = 2**23  # user scores held in memory at once
+_LEAST = 1e-2  # fraction of the complete information that is kept in every direction
+
+# The log evidence of a mixture, used to choose the number of states.
+#
+# The ELBO treats the users' states as independent of the parameters. If states overlap, it is too
+# low, and the gap grows with the number of states, so a smaller number of states would be chosen.
+# Laplace's method at the same maximum uses the observed information I (Louis 1982); the ELBO uses
+# the information of labelled rewards:
+#
+#     log p(rewards) = ELBO + 1/2 log(det I_labelled / det I_observed) - centre
+#
+# The last term is the same correction for the mean m_a of the pooled prior, which is estimated from
+# the same log. With a prior on m_a worth one reward, and n[s, a] rewards of a state,
+#
+#     centre = 1/2 sum_a d log(1 + sum_s kappa n[s, a] / (kappa + n[s, a])),
+#
+# with d the number of free parameters of an action. Without this term a model of one state would
+# pay no penalty for its means, because they equal m_a. If states do not overlap, the first
+# correction vanishes. The S! permutations of the states are not counted, because that would reward
+# states that are identical.
+
+
+def log_evidence(family: Learnable, elbo: float, information: Observed) -> float:
+    """Return the log evidence of a mixture with this ELBO and this observed information."""
+    kappa, n = information.strength, information.counts
+    known = 1.0 + (kappa * n / (kappa + n)).sum(axis=0)
+    centre = 0.5 * family.n_parameters * float(np.log(known).sum())
+    return elbo + information.missing - centre
+
+
+@dataclass(frozen=True, eq=False)
+class FittedArms:
+    """One mixture (R = 1), states sorted by falling share, with both parts of its uncertainty."""
+
+    family: Learnable
+    mixture: Mixture
+    elbo: float
+    log_evidence: float  # the ELBO corrected for overlapping states
+    estimation: FloatArray  # (S, A): variance of the estimate of each mean reward
+    strength: float = inf  # nu: strength, in rewards, of the prior for the variation within a state
+
+    @property
+    def within(self) -> FloatArray:
+        """Variance of users' mean rewards within a state, `(S, A)`."""
+        if self.strength == inf:
+            return np.zeros_like(self.estimation)
+        return self._settled.within(self.mixture.phi[0], self.strength)
+
+    @property
+    def means(self) -> FloatArray:
+        """Mean rewards, `(S, A)`."""
+        return self._settled.moments(self.mixture.phi[0])[0]
+
+    @property
+    def log_actions(self) -> FloatArray | None:
+        """Log probabilities of actions `(S, A)`; None if states do not tell which are chosen."""
+        return self.family.log_actions(self.mixture.phi[0])
+
+    @property
+    def _settled(self) -> Learnable:
+        """The family with the noise of this mixture.
+
+        Estimated noise is that of all users of a state; their variation is a part of it.
+        """
+        noise = self.mixture.noise[0]
+        if self.family.noise_is_free and self.strength < inf:
+            noise = noise * (self.strength / (self.strength + 1))
+        return self.family.at_noise(noise)
+
+    def model(self) -> ArmsModel:
+        """Return the family's model, with both parts in its prior variance."""
+        variance = self.estimation + self.within
+        shares = self.mixture.state_prior()[0]
+        model: ArmsModel = self._settled.learned(self.mixture.phi[0], variance, shares)
+        return model
+
+    def with_strength(self, strength: float) -> FittedArms:
+        return replace(self, strength=strength)
+
+    def widened(self, variance: FloatArray) -> FittedArms:
+        """Return a copy whose estimation variance is at least `variance` (S, A)."""
+        return replace(self, estimation=np.maximum(self.estimation, variance))
+
+
+def finish(problem: Problem, climbed: Climbed, *, most_users: int = MOST_USERS) -> FittedArms:
+    """Measure the estimation error and the evidence of a climbed mixture.
+
+    The loss of information from unknown labels is measured on at most `most_users` users.
+    """
+    mixture = climbed.mixture
+    elbo = float(climbed.elbo[0])
+    information = observed(problem, mixture, most_users=most_users)
+    evidence = log_evidence(problem.family, elbo, information)
+    return FittedArms(problem.family, mixture, elbo, evidence, information.variance)
+
+
+# Standard errors of the means of a mixture: the observed information of Louis (1982).
+#
+# The posterior of the ELBO treats the users' states as independent of the parameters, and is too
+# narrow if states overlap. The observed information of the marginal likelihood is the information
+# of labelled rewards minus the loss from unknown labels. In the natural parameter lambda[s, a] of a
+# mean mu[s, a] (d mu / d lambda = V, the variance of a reward) a user's score is
+#
+#     h[u, s, a] = sum of rewards - count x mu[s, a],
+#
+# the complete information is the expected count times V, and the loss is the covariance of h over
+# the user's state. The states' shares enter as log odds. Returned variances are V^2 Var(lambda).
+
+
+class Parameters(NamedTuple):
+    """The inputs of a pass: the mixture's broadcast, the means, and the shares."""
+
+    current: vb.Broadcast
+    means: FloatArray  # (S, A), in the units of the statistics
+    shares: FloatArray  # (S,)
+    counting: FloatArray  # (K,)
+    paying: FloatArray  # (K,)
+
+
+class Observed(NamedTuple):
+    """The information about a mixture in a log with unknown labels."""
+
+    variance: FloatArray  # (S, A): variance of each mean reward's estimate, in squared rewards
+    missing: float  # half the log of det(complete information) / det(observed information)
+    counts: FloatArray  # (S, A): expected number of rewards in each state
+    strength: FloatArray  # (A,): strength of the pooled prior, in rewards
+
+
+def observed(
+    problem: Problem, mixture: Mixture, *, most_users: int = MOST_USERS, seed: int = 0
+) -> Observed:
+    """Measure the observed information of one mixture (R = 1).
+
+    The loss is measured on `most_users` users, sampled by hash, and scaled to all users.
+    """
+    family, phi = problem.family.at_noise(mixture.noise[0]), mixture.phi[0]
+    means = family.mean_statistic(phi)
+    shares = mixture.state_prior()[0]
+    parameters = Parameters(vb.broadcast(family, mixture), means, shares, *family.counts_and_sums)
+    n_users = problem.engine.n_users
+    blocks = means.size > MOST_MEANS
+    sampled = None if n_users <= most_users else problem.engine.chosen_keys(most_users, seed)
+    loss = problem.engine.fold(LossPass(problem.prepare, blocks, sampled), parameters)
+    matrix = max(1.0, n_users / most_users) * loss
+    return observed_less(problem, mixture, problem.sums(mixture), lambda _: matrix, blocks)
+
+
+def observed_less(
+    problem: Problem,
+    mixture: Mixture,
+    sums: vb.Sums,
+    loss: Callable[[FloatArray], FloatArray],
+    blocks: bool = False,
+) -> Observed:
+    """Return the observed information: that of labelled rewards less `loss` of it, `(S, A)`."""
+    family, phi = problem.family.at_noise(mixture.noise[0]), mixture.phi[0]
+    unit = family.unit
+    variance = family.reward_variance(phi) / unit**2
+    counts = sums.statistics[0] @ family.counts_and_sums[0]
+    prior = family.prior(problem.centre, mixture.strength)[0]
+    prior_variance = family.prior_variance(prior) / unit**2
+    complete = counts * variance + variance**2 / prior_variance
+    shares = mixture.state_prior()[0]
+    matrix = loss(counts * variance)
+    spread, missing = (
+        _by_action(complete, matrix)
+        if blocks
+        else _whole(complete, matrix, shares, problem.engine.n_users)
+    )
+    # The mean of the pooled prior is itself estimated from all rewards of the action.
+    worth = variance / prior_variance
+    weight = worth / (counts + worth)
+    pooled = weight**2 * variance / np.maximum(counts.sum(axis=0), 1.0)
+    estimated: FloatArray = unit**2 * (variance**2 * spread + pooled)
+    return Observed(estimated, missing, counts, shares @ worth)
+
+
+@dataclass(frozen=True, eq=False)
+class LossPass:
+    """A pass that sums the loss over all users, or over the users whose keys are `chosen`.
+
+    The loss is the information lost because labels are unknown: a matrix of the size
+    S A + S - 1, or one block `(S, S)` per action.
+    """
+
+    prepare: Prepare
+    blocks: bool
+    chosen: Keys | None
+
+    def summarise(self, partition: Partition, parameters: Parameters) -> FloatArray:
+        users = np.arange(partition.n_users)
+        if self.chosen is not None:
+            users = np.flatnonzero(np.isin(partition.keys, self.chosen))
+        size = parameters.means.size
+        loss = np.zeros(_shape(parameters.means, self.blocks))
+        rows = max(1, _BLOCK // size)
+        for start in range(0, len(users), rows):
+            block = users[start : start + rows]
+            part = replace(
+                partition, statistics=partition.statistics[block], keys=partition.keys[block]
+            )
+            loss += summarise(part, parameters, self.blocks)
+        return loss
+
+
+def summarise(partition: Partition, parameters: Parameters, blocks: bool) -> FloatArray:
+    """Sum the covariance of the users' scores over their states."""
+    taken = vb.responsibilities(partition, parameters.current)[0][:, 0]  # (n, S)
+    statistics = partition.dense()
+    counts = np.einsum("nka,k->na", statistics, parameters.counting)
+    sums = np.einsum("nka,k->na", statistics, parameters.paying)
+    scores = sums[:, None] - counts[:, None] * parameters.means  # (n, S, A)
+    weighted = taken[:, :, None] * scores
+    if blocks:
+        means: FloatArray = np.einsum("nsa,nta->ast", weighted, weighted, optimize=True)
+        products = np.einsum("nsa,nsa->as", weighted, scores)
+        diagonal = np.zeros_like(means)
+        index = np.arange(means.shape[1])
+        diagonal[:, index, index] = products
+        return diagonal - means
+    return _covariance(taken, scores, weighted, parameters.shares)
+
+
+def _shape(means: FloatArray, blocks: bool) -> tuple[int, ...]:
+    n_states, n_actions = means.shape
+    size = n_states * n_actions + n_states - 1
+    return (n_actions, n_states, n_states) if blocks else (size, size)
+
+
+def _covariance(
+    taken: FloatArray, scores: FloatArray, weighted: FloatArray, shares: FloatArray
+) -> FloatArray:
+    """Return E[h h'] - E[h] E[h]' over the users' states, summed over users.
+
+    h holds the scores of the means, then the scores of the shares.
+    """
+    n, n_states, n_actions = scores.shape
+    n_means = n_states * n_actions
+    size = n_means + n_states - 1
+    labels = np.eye(n_states)[:, : n_states - 1] - shares[: n_states - 1]  # (S, S - 1)
+    average = np.empty((n, size))
+    average[:, :n_means] = weighted.reshape(n, -1)
+    average[:, n_means:] = taken @ labels
+    matrix = -(average.T @ average)
+    for s in range(n_states):
+        block = slice(s * n_actions, (s + 1) * n_actions)
+        root = np.sqrt(taken[:, s, None]) * scores[:, s]
+        matrix[block, block] += root.T @ root
+        cross = np.outer(weighted[:, s].sum(axis=0), labels[s])
+        matrix[block, n_means:] += cross
+        matrix[n_means:, block] += cross.T
+    matrix[n_means:, n_means:] += labels.T @ (taken.sum(axis=0)[:, None] * labels)
+    return matrix
+
+
+def _whole(
+    complete: FloatArray, loss: FloatArray, shares: FloatArray, n_users: int
+) -> tuple[FloatArray, float]:
+    """Return Var(lambda) `(S, A)` from the inverse information, and `Observed.missing`.
+
+    In directions where unknown labels leave no information, a part of the complete one is kept.
+    """
+    n_means, free = complete.size, len(shares) - 1
+    information = -loss
+    information[:n_means, :n_means] += np.diag(complete.ravel())
+    odds = shares[:free]
+    information[n_means:, n_means:] += n_users * (np.diag(odds) - np.outer(odds, odds))
+    scale = np.ones(n_means + free)
+    scale[:n_means] = complete.ravel() ** -0.5
+    if free:
+        scale[n_means:] = (n_users * odds * (1 - odds)) ** -0.5
+    values, vectors = np.linalg.eigh(information * scale * scale[:, None])
+    left = np.maximum(values, _LEAST)
+    inverse = (vectors**2 / left).sum(axis=1)
+    spread: FloatArray = (inverse * scale**2)[:n_means].reshape(complete.shape)
+    # det(diag(p) - p p') is the product of all shares, including the last state's.
+    of_shares = float(np.log(shares).sum() - np.log(odds * (1 - odds)).sum())
+    return spread, 0.5 * (of_shares - float(np.log(left).sum()))
+
+
+def _by_action(complete: FloatArray, loss: FloatArray) -> tuple[FloatArray, float]:
+    """Return Var(lambda) `(S, A)` with actions treated as independent, and `Observed.missing`."""
+    scale = complete.T**-0.5  # (A, S)
+    lost = loss * scale[:, :, None] * scale[:, None, :]
+    values, vectors = np.linalg.eigh(np.eye(lost.shape[1]) - lost)
+    left = np.maximum(values, _LEAST)
+    inverse = (vectors**2 / left[:, None, :]).sum(axis=2)
+    spread: FloatArray = (inverse * scale**2).T
+    return spread, -0.5 * float(np.log(left).sum())

@@ -26,13 +26,13 @@ import numpy as np
 from latentbandits.learning import user_hash
 from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
 from latentbandits.learning.linear.clusters import lloyd, nearest, seeds
-from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.user_hash import Keys
+from latentbandits.models.arms import dirichlet
 from latentbandits.models.arms.conjugate import STRENGTHS, Learnable
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.numerics import dirichlet
 
 # Sufficient statistics of every (user, action) pair, in partitions of whole users.
 #

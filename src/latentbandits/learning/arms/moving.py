@@ -21,15 +21,15 @@ from typing import NamedTuple
 import numpy as np
 
 from latentbandits.learning.arms import mixture as vb
-from latentbandits.learning.arms.fitted import FittedArms, observed_less
+from latentbandits.learning.arms.learner import FittedArms, observed_less
 from latentbandits.learning.arms.mixture import Mixture, Problem
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.transitions import Rounds, expected_states
 from latentbandits.learning.user_hash import Keys
+from latentbandits.models.arms import dirichlet
 from latentbandits.models.arms.conjugate import Learnable
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.markov import Markov, switching_matrix
-from latentbandits.models.numerics import dirichlet
 
 MOVING, WORTH = 0.1, 10.0
 """The sticky prior of a state's row of P: its probability of moving, and its worth in moves."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.learning.arms.fitted import FittedArms
+from latentbandits.learning.arms.learner import FittedArms
 from latentbandits.learning.assess.heldout import HeldOut
 from latentbandits.learning.backends.backend import AnyLog, summary_of
 from latentbandits.learning.backends.opening import Interactions

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 
-from latentbandits.learning.logs.formats import LogError
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.attributes.columns import Category, Column, Number, Vector, text_of
 
 MOST_LEVELS = 50

@@ -24,7 +24,7 @@ import numpy as np
 
 from latentbandits.learning import user_hash
 from latentbandits.learning.arms import mixture as vb
-from latentbandits.learning.arms.fitted import FittedArms, finish
+from latentbandits.learning.arms.learner import FittedArms, finish
 from latentbandits.learning.arms.mixture import (
     SAMPLE,
     Climbed,

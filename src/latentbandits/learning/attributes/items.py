@@ -18,9 +18,14 @@ from latentbandits.learning.assess.replay import PolicyPlayer, playable_rounds, 
 from latentbandits.learning.attributes.column_sums import learn_column
 from latentbandits.learning.attributes.encoding import encode
 from latentbandits.learning.learners import Learned
-from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.tables import TableSource, as_text, column_names, read_table
+from latentbandits.learning.logs.tables import (
+    LogError,
+    TableSource,
+    as_text,
+    column_names,
+    read_table,
+)
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.items import Items, add_predicted

@@ -28,10 +28,12 @@ from latentbandits.learning.backends.out_of_core import (
     open_partitions,
     write_partitions,
 )
-from latentbandits.learning.logs.formats import DETECTED, LogError, TextFormat
 from latentbandits.learning.logs.rows import Log, conversion, read_log_with
 from latentbandits.learning.logs.tables import (
+    DETECTED,
+    LogError,
     TableSource,
+    TextFormat,
     as_text,
     check_columns,
     column_names,

@@ -22,7 +22,6 @@ import polars as pl
 
 from latentbandits.learning import user_hash
 from latentbandits.learning.backends.backend import Change, Engine, prepared
-from latentbandits.learning.logs.formats import LogError, TextFormat, read_file
 from latentbandits.learning.logs.rows import (
     Log,
     check_several,
@@ -32,10 +31,13 @@ from latentbandits.learning.logs.rows import (
     sort_ids,
 )
 from latentbandits.learning.logs.tables import (
+    LogError,
     Table,
+    TextFormat,
     as_text,
     check_columns,
     files_of,
+    read_file,
     read_rows,
     row_count,
     typed,

@@ -40,9 +40,8 @@ from latentbandits.learning.backends.spark_rows import (
     collecting,
     encoding,
 )
-from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import check_several, sort_ids
-from latentbandits.learning.logs.tables import check_columns, files_of
+from latentbandits.learning.logs.tables import LogError, check_columns, files_of
 from latentbandits.report.report import Progress
 
 ROWS_OF_A_BLOCK = 2_000_000

@@ -13,8 +13,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.logs.formats import DETECTED, LogError, TextFormat
-from latentbandits.learning.logs.tables import Table, TableSource, as_text, read_table
+from latentbandits.learning.logs.tables import (
+    DETECTED,
+    LogError,
+    Table,
+    TableSource,
+    TextFormat,
+    as_text,
+    read_table,
+)
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.policies.decision import LARGEST_REWARD

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log, distinct
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.models import registry
 from latentbandits.models.arms.conjugate import ConjugateArms, Learnable, RewardFacts
 from latentbandits.models.arms.gaussian import GaussianArms

@@ -1,20 +1,406 @@
-"""Read tables: files of any format, a folder or a glob; or a polars, pandas or Arrow frame."""
+"""Read tables: files of any format, a folder or a glob; or a polars, pandas or Arrow frame.
+
+Compression, separator and encoding of text are detected. A file that cannot be read completely
+raises an error that names the line; no row is dropped or repaired silently.
+"""
 
 from __future__ import annotations
 
+import codecs
+import csv
 import glob
+import gzip
+import io
+import json
 import os
+import re
+import zlib
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
-from latentbandits.learning.logs.formats import DETECTED, SUFFIXES, LogError, TextFormat, read_file
 from latentbandits.names import nearest
+
+Kind: TypeAlias = Literal["CSV", "JSON lines", "Parquet", "Arrow"]
+
+_KINDS: dict[str, Kind] = {
+    ".csv": "CSV",
+    ".tsv": "CSV",
+    ".jsonl": "JSON lines",
+    ".ndjson": "JSON lines",
+    ".parquet": "Parquet",
+    ".arrow": "Arrow",
+    ".feather": "Arrow",
+    ".ipc": "Arrow",
+}
+_COMPRESSIONS = (".gz", ".zst", ".zstd")
+SUFFIXES = tuple(suffix + end for suffix in _KINDS for end in ("", *_COMPRESSIONS))
+"""Suffixes of the files that are read from a folder; a file given by name may have any suffix."""
+
+_SEPARATORS = (",", "\t", ";", "|", "::")
+_STAND_IN = "\x1f"  # replaces a separator of several characters; text that holds it is refused
+_HEAD = 2**16  # first bytes, in which separator and header are detected
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+class LogError(ValueError):
+    """A table that cannot be learned from; the message gives the reason and a remedy."""
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """The separator, encoding and columns of delimited text; None: detected.
+
+    `columns` are the names of the columns of files without a header line.
+    """
+
+    separator: str | None = None
+    encoding: str | None = None
+    columns: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.separator is not None and (not self.separator or "\n" in self.separator):
+            raise LogError(f"the separator must be one or more characters; got {self.separator!r}")
+        if self.encoding is not None:
+            try:
+                codecs.lookup(self.encoding)
+            except LookupError:
+                raise LogError(
+                    f"{self.encoding!r} is not an encoding that Python knows; try utf-8, cp1252 "
+                    "or utf-16"
+                ) from None
+        if self.columns is not None and len(set(self.columns)) < len(self.columns):
+            raise LogError(f"the columns must have different names; got {', '.join(self.columns)}")
+
+
+DETECTED = TextFormat()
+
+
+def read_file(path: Path, wanted: Sequence[str], text: TextFormat = DETECTED) -> pl.DataFrame:
+    """Read a file: all columns of delimited text as strings, the columns of other formats typed.
+
+    `wanted` are the columns that are needed: a separator under which the header holds them all is
+    preferred. Of Parquet and Arrow only these are read, if they are there.
+    """
+    kind, compression = _kind(path)
+    try:
+        if kind == "CSV":
+            return _read_delimited(path, compression, wanted, text)
+        if text.columns is not None:
+            raise LogError(f"{path} is {kind}, which names its columns itself: omit the columns")
+        source: Any = path if compression is None else io.BytesIO(_content(path, compression))
+        if kind == "JSON lines":
+            return _read_json_lines(path, _content(path, compression))
+        if kind == "Parquet":
+            there = pl.read_parquet_schema(source)
+            if compression is not None:
+                source.seek(0)
+            return pl.read_parquet(source, columns=_present(wanted, list(there)))
+        return _read_arrow(_content(path, compression))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        lines = str(error).strip().splitlines()
+        reason = lines[0] if lines else type(error).__name__
+        raise LogError(f"{path} cannot be read as {kind}: {reason}") from None
+
+
+def _present(wanted: Sequence[str], there: list[str]) -> list[str]:
+    """Return the wanted columns if all are there, else all: the caller reports missing ones."""
+    return list(wanted) if wanted and set(wanted) <= set(there) else there
+
+
+def _kind(path: Path) -> tuple[Kind, str | None]:
+    """Return the kind of table, by the file's name or its first bytes, and its compression."""
+    suffixes = path.suffixes
+    compression = suffixes.pop() if suffixes and suffixes[-1] in _COMPRESSIONS else None
+    if suffixes and suffixes[-1] in _KINDS:
+        return _KINDS[suffixes[-1]], compression
+    with path.open("rb") as file:
+        start = file.read(8)
+    if compression is None and start[:2] == b"\x1f\x8b":
+        compression = ".gz"
+    elif compression is None and start[:4] == b"\x28\xb5\x2f\xfd":
+        compression = ".zst"
+    if compression is not None:
+        start = _content(path, compression)[:8]
+    if start[:4] == b"PAR1":
+        return "Parquet", compression
+    if start[:6] == b"ARROW1":
+        return "Arrow", compression
+    return ("JSON lines" if start.lstrip()[:1] == b"{" else "CSV"), compression
+
+
+def _content(path: Path, compression: str | None) -> bytes:
+    data = path.read_bytes()
+    if compression is None:
+        return data
+    if compression != ".gz":
+        return _unzstd(path, data)
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise LogError(f"{path} cannot be decompressed: {error}") from None
+
+
+def _unzstd(path: Path, data: bytes) -> bytes:
+    try:
+        import zstandard
+    except ModuleNotFoundError:
+        raise LogError(f"{path} is compressed by zstd: pip install zstandard to read it") from None
+    parts = []
+    while data:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        try:
+            parts.append(frame.decompress(data))
+        except zstandard.ZstdError as error:
+            raise LogError(f"{path} cannot be decompressed: {error}") from None
+        if not frame.eof:
+            raise LogError(f"{path} cannot be decompressed: the file ends too early")
+        data = frame.unused_data
+    return b"".join(parts)
+
+
+def _read_arrow(data: bytes) -> pl.DataFrame:
+    if data[:6] == b"ARROW1":
+        return pl.read_ipc(io.BytesIO(data))
+    return pl.read_ipc_stream(io.BytesIO(data))
+
+
+def _read_json_lines(path: Path, data: bytes) -> pl.DataFrame:
+    _check_text(path, data)
+    try:
+        return pl.read_ndjson(io.BytesIO(data), infer_schema_length=None)
+    except (pl.exceptions.PolarsError, TypeError, RuntimeError):
+        pass  # a broken line, or values of several types: the slow reader names it
+    rows = []
+    for number, line in enumerate(data.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise LogError(f"{path}, line {number} is not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise LogError(f"{path}, line {number} is not a JSON object, but {line[:40]!r}")
+        rows.append({name: _plain(value) for name, value in row.items()})
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pl.DataFrame({name: _column([row.get(name) for row in rows]) for name in names})
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)
+
+
+def _column(values: list[Any]) -> pl.Series:
+    """Return a column of JSON values: numbers where all are numbers or booleans, else text."""
+    if any(isinstance(value, str) for value in values):
+        texts = [
+            value if value is None or isinstance(value, str) else json.dumps(value)
+            for value in values
+        ]
+        return pl.Series(texts, dtype=pl.String)
+    if any(isinstance(value, float) for value in values):
+        return pl.Series([None if v is None else float(v) for v in values], dtype=pl.Float64)
+    if all(value is None or isinstance(value, bool) for value in values):
+        return pl.Series(values, dtype=pl.Boolean)
+    return pl.Series([None if v is None else int(v) for v in values], dtype=pl.Int64)
+
+
+def _read_delimited(
+    path: Path, compression: str | None, wanted: Sequence[str], text: TextFormat
+) -> pl.DataFrame:
+    data = _content(path, compression)
+    if not data.strip():
+        raise LogError(f"{path} cannot be read as CSV: the file is empty")
+    encoding = text.encoding or _check_text(path, data)
+    if text.encoding is not None or codecs.lookup(encoding).name != "utf-8":
+        try:
+            data = data.decode(encoding).encode("utf-8")
+        except UnicodeDecodeError as error:
+            line = _line(data, error.start)
+            raise LogError(f"{path}, line {line} is not text in {encoding}: {error}") from None
+    head = data[:_HEAD].decode("utf-8", errors="ignore")
+    separator = text.separator or _detect_separator(head, wanted, text.columns)
+    if len(separator) > 1:
+        data = data.replace(separator.encode(), _STAND_IN.encode())
+        head = head.replace(separator, _STAND_IN)
+        separator = _STAND_IN
+    first = next(_rows(head, separator))
+    names = list(text.columns or first)
+    if len(first) != len(names):
+        raise LogError(
+            f"{path} has {len(first)} fields in its first line, but {len(names)} columns were "
+            f"named: {', '.join(names)}"
+        )
+    repeated = [name for name in wanted if names.count(name) > 1]
+    if repeated:
+        raise LogError(f"{path} has two columns {repeated[0]!r}: which one is meant?")
+    if text.columns is None and not set(wanted) <= set(names) and any(map(_is_number, first)):
+        raise LogError(
+            f"{path} has no column {next(n for n in wanted if n not in names)}: its first line "
+            f"holds numbers ({', '.join(first)}). If the file has no header, name its "
+            "columns: --columns a,b,c"
+        )
+    frame = _parse(path, data, separator, names, text.columns is None)
+    blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
+    return frame.filter(~blank) if blank.any() else frame
+
+
+def _parse(
+    path: Path, data: bytes, separator: str, names: list[str], has_header: bool
+) -> pl.DataFrame:
+    """Read all columns as strings: only then does polars detect rows with too many fields."""
+    odd_quotes = data.count(b'"') % 2 == 1
+    if not odd_quotes:
+        try:
+            frame = pl.read_csv(
+                io.BytesIO(data),
+                separator=separator,
+                has_header=has_header,
+                infer_schema_length=0,
+            )
+            if frame.width == len(names):
+                frame.columns = _distinct(names)
+                return frame
+        except pl.exceptions.PolarsError:
+            pass  # a row of too many fields, or quotes inside fields: the slow reader names it
+    rows = _rows(data.decode("utf-8"), separator, strict=True)
+    columns: list[list[str | None]] = [[] for _ in names]
+    for number, row in _numbered(path, rows):
+        if len(row) > len(names):
+            shown = separator.replace(_STAND_IN, "the separator").join(row)
+            raise LogError(
+                f"{path}, line {number} has {len(row)} fields, but there are {len(names)} columns "
+                f"({', '.join(names)}): {shown[:80]!r}. Mend that line, or quote the field that "
+                "holds a separator"
+            )
+        for column, value in zip(columns, [*row, *[""] * (len(names) - len(row))], strict=True):
+            column.append(value or None)
+    if has_header:
+        columns = [column[1:] for column in columns]
+    series = [
+        pl.Series(n, c, dtype=pl.String) for n, c in zip(_distinct(names), columns, strict=True)
+    ]
+    return pl.DataFrame(series)
+
+
+def _rows(text: str, separator: str, strict: bool = False) -> Iterator[list[str]]:
+    return csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=strict)
+
+
+def _numbered(path: Path, rows: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
+    """Yield each row with the number of its first line; blank lines are left out."""
+    line = 1
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            reason = str(error)
+            if reason == "unexpected end of data":
+                reason = "it opens a quotation mark that is not closed"
+            raise LogError(f"{path}, line {line} cannot be read as CSV: {reason}") from None
+        if row:
+            yield line, row
+        line = rows.line_num + 1  # type: ignore[attr-defined]
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return distinct column names: repeats of a name get a number."""
+    seen: dict[str, int] = {}
+    result = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        result.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return result
+
+
+def _detect_separator(head: str, wanted: Iterable[str], columns: tuple[str, ...] | None) -> str:
+    r"""Return the separator that yields the wanted names; else that of most fields in every line.
+
+    >>> _detect_separator("user;action;reward\na;1,5;0\n", ["user", "action"], None)
+    ';'
+    >>> _detect_separator("1::1193::5\n1::661::3\n", [], None)
+    '::'
+    """
+    lines = [line for line in head.splitlines() if line.strip()]
+    lines = lines[: max(len(lines) - 1, 1)][:20]  # the last may be cut off
+    counts: list[tuple[int, str]] = []
+    for separator in _SEPARATORS:
+        single = _STAND_IN if len(separator) > 1 else separator
+        text = "\n".join(lines).replace(separator, single)
+        rows = [row for row in _rows(text, single) if row]
+        if columns is None and set(wanted) <= set(rows[0]) and len(rows[0]) > 1:
+            return separator
+        if columns is not None and len(rows[0]) == len(columns) > 1:
+            return separator
+        if len({len(row) for row in rows}) == 1 and len(rows[0]) > 1:
+            counts.append((len(rows[0]), separator))
+    return max(counts, key=lambda pair: pair[0])[1] if counts else ","
+
+
+def _check_text(path: Path, data: bytes) -> str:
+    """Return the encoding of `data`; LogError names the line of bytes that are not text.
+
+    It is UTF-8 with or without a byte order mark, UTF-16 with one, else Windows-1252. Invalid
+    bytes in a file that also holds UTF-8 are an error.
+    """
+    for mark, encoding in _BYTE_ORDER_MARKS:
+        if data.startswith(mark):
+            return encoding
+    control = _CONTROL.search(data)
+    if control is not None:
+        raise LogError(_binary(path, data, control.start()))
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        try:
+            data.decode("cp1252")
+        except UnicodeDecodeError:
+            raise LogError(_binary(path, data, error.start)) from None
+        if not data[: error.start].isascii():
+            raise LogError(_binary(path, data, error.start)) from None
+        return "cp1252"
+    return "utf-8"
+
+
+def _binary(path: Path, data: bytes, position: int) -> str:
+    start = data.rfind(b"\n", 0, position) + 1
+    end = data.find(b"\n", position)
+    line = data[start : end if end >= 0 else None]
+    remedy = "Mend or drop that line"
+    for encoding, high in (("utf-16-le", data[1:_HEAD:2]), ("utf-16-be", data[:_HEAD:2])):
+        if high.count(0) > len(high) / 2:  # the high bytes of Latin letters are zero
+            remedy = f"If the file is UTF-16 without a byte order mark, try --encoding {encoding}"
+    return (
+        f"{path}, line {_line(data, position)} holds bytes that are no text (the first is "
+        f"0x{data[position]:02x}): {line[:40]!r}. {remedy}"
+    )
+
+
+def _line(data: bytes, position: int) -> int:
+    return data.count(b"\n", 0, position) + 1
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+# Read tables: files of any format, a folder or a glob; or a polars, pandas or Arrow frame.
 
 __all__ = ["LogError", "Table", "TableSource", "TextFormat", "read_table"]
 

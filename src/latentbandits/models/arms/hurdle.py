@@ -21,10 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.arms import gamma
+from latentbandits.models.arms import dirichlet, gamma
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
-from latentbandits.models.numerics import dirichlet
 from latentbandits.models.numerics.arrays import log_normal_density
 from latentbandits.models.numerics.laws import Gamma, Interval, Summary, Support
 
