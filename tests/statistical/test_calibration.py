@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from latentbandits import GaussianArms, LinearGaussian, mmTS, mTS
-from latentbandits.experiments.errata_printed import PrintedThompson
+from latentbandits.experiments.errata import PrintedThompson
 
 LIMIT = 4.5
 N_SESSIONS = 20_000

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, GaussianArms, LinearGaussian, mmTS
-from latentbandits.experiments.errata_printed import PrintedLinearThompson, PrintedThompson
+from latentbandits.experiments.errata import PrintedLinearThompson, PrintedThompson
 
 ALL_OFF = dict(marginal_indicator=False, parameter_indicator=False, prior_predictive=False)
 LINEAR_OFF = dict(indicator=False, prior_predictive=False, inverse=False, repeated=False)

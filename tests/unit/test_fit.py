@@ -13,7 +13,7 @@ from latentbandits import GaussianArms, LinearGaussian, load
 from latentbandits.learning import FitOptions, fit, fitting
 from latentbandits.learning.assess import comparisons, verdict
 from latentbandits.learning.assess.replay import replay
-from latentbandits.learning.assess.tables import tables
+from latentbandits.learning.assess.report_tables import tables
 from latentbandits.learning.fitting import _learn_all, split_users
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.learners import Candidate, Selection, align

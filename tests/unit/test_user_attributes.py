@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from evidence.side_users import generate_attributed, round_one
+from evidence.side import generate_attributed, round_one
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import norm

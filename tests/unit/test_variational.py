@@ -7,11 +7,15 @@ from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.generate import generate_ratings
 from latentbandits.learning.learners import judge
 from latentbandits.learning.linear import variational
-from latentbandits.learning.linear.folded import CompletionSettings, PrepareRatings, TotalsPass
+from latentbandits.learning.linear.folded import (
+    CompletionSettings,
+    PrepareRatings,
+    RatingTotalsPass,
+)
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.linear.ridge_rows import joined
 from latentbandits.learning.linear.variational import (
-    Posterior,
+    RowPosteriors,
     VariationalPass,
     aligned,
     posterior_of_users,
@@ -75,7 +79,7 @@ def passes(log, biases, n):
     """Yield q of the users, the parameters after the step, and the bound, of n passes."""
     engine, own = engine_of(log), settings(biases)
     prepare = PrepareRatings()
-    totals = engine.fold(TotalsPass(own, prepare), None)
+    totals = engine.fold(RatingTotalsPass(own, prepare), None)
     current = variational._first(engine, own, totals)
     for _ in range(n):
         users = posterior_of_users(prepare(log), current)
@@ -101,7 +105,7 @@ def test_a_pass_that_forgets_the_actions_uncertainty_is_noticed(monkeypatch):
     right = variational.expected_products
 
     def certain(rows, mean, biases):
-        return right(Posterior(rows.means, np.zeros_like(rows.covariances)), mean, biases)
+        return right(RowPosteriors(rows.means, np.zeros_like(rows.covariances)), mean, biases)
 
     monkeypatch.setattr(variational, "expected_products", certain)
     log = small_log()
@@ -129,7 +133,7 @@ def test_coordinates_with_unit_covariance_predict_the_same(biases):
 def test_aligned_coordinates_predict_the_same_and_raise_the_bound(biases):
     log = small_log(1)
     engine, own, prepare = engine_of(log), settings(biases), PrepareRatings()
-    totals = engine.fold(TotalsPass(own, prepare), None)
+    totals = engine.fold(RatingTotalsPass(own, prepare), None)
     before = list(passes(log, biases, 4))[-1][1]
     after = aligned(before, totals.counts > 0)
     part, rank = prepare(log), 2

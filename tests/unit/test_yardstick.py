@@ -4,8 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from evidence.optimum import claims, measure, policies
-from evidence.optimum_problems import NAMED, Problem, Programme, random_problems
+from evidence.optimum import NAMED, Problem, Programme, claims, measure, policies, random_problems
 
 from latentbandits import mLookahead, mmGreedy, mmTS, mTS, mUCB
 from latentbandits.environments.from_model import UsersOfModel

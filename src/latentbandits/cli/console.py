@@ -117,7 +117,7 @@ def show_fit(
     console: Console, report: Mapping[str, Any], more: Iterable[Table] = (), *, verbose: bool
 ) -> None:
     """Print the verdict and the states; if `verbose`, then `more` and all tables of the report."""
-    from latentbandits.learning.assess.tables import (
+    from latentbandits.learning.assess.report_tables import (
         dynamics_sentence,
         one_state_sentence,
         summary_table,

@@ -95,7 +95,7 @@ def _replay(arguments: argparse.Namespace, model: Any, catalogue: Any, texts: li
     """Play on real rewards; results.json has the rows of `replay`."""
     from latentbandits.cli.console import OutputFolder, Progress, warn_of_harm
     from latentbandits.learning.assess.replay import PolicyPlayer, replay
-    from latentbandits.learning.assess.tables import difference_table
+    from latentbandits.learning.assess.report_tables import difference_table
     from latentbandits.learning.logs.users import numbered_as_model
     from latentbandits.policies.registry import Inputs, build
     from latentbandits.report.report import Report

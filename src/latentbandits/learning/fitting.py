@@ -18,7 +18,7 @@ import numpy as np
 from latentbandits.learning import user_hash
 from latentbandits.learning.arms.learner import LARGE, ArmsLearner
 from latentbandits.learning.arms.mixture import earlier_means
-from latentbandits.learning.assess import report, tables
+from latentbandits.learning.assess import report, report_tables
 from latentbandits.learning.assess.comparisons import (
     FACTORISATION,
     ONE_STATE,
@@ -136,8 +136,8 @@ class Fit(Shown):
     def _shown_tables(self) -> list[Table]:
         judged = self.report["judgement"]
         replayed = judged is not None and judged["replay"]
-        shown = [tables.states_table(self.report["states"])]
-        return [*shown, tables.replay_table(judged)] if replayed else shown
+        shown = [report_tables.states_table(self.report["states"])]
+        return [*shown, report_tables.replay_table(judged)] if replayed else shown
 
     def _columns(self) -> dict[str, list[Any]]:
         return self._rewards().columns()

@@ -252,7 +252,7 @@ _GRID = _STEP * np.arange(-85, 86)
 _NEWTON_STEPS = 12
 
 
-class Posterior(NamedTuple):
+class ClickPosterior(NamedTuple):
     """Quadrature nodes mu of posteriors, and their probabilities: `(..., n_nodes)`."""
 
     log_mu: FloatArray
@@ -276,7 +276,9 @@ def log_not_clicked(log_rest: FloatArray, looked: float) -> FloatArray:
     return np.log1p(looked * np.expm1(log_rest))
 
 
-def quadrature(clicks: FloatArray, unclicked: FloatArray, examination: FloatArray) -> Posterior:
+def quadrature(
+    clicks: FloatArray, unclicked: FloatArray, examination: FloatArray
+) -> ClickPosterior:
     """Integrate mu^(C - 1) (1 - mu)^(n_1 - 1) prod_{l > 1} (1 - e_l mu)^(n_l) over mu.
 
     The integrand in x = log(mu / (1 - mu)) has one maximum m. With x = m + s sinh(t), s the scale
@@ -311,7 +313,7 @@ def quadrature(clicks: FloatArray, unclicked: FloatArray, examination: FloatArra
     top = log_weights.max(axis=-1, keepdims=True)
     weights = np.exp(log_weights - top)
     total = weights.sum(axis=-1, keepdims=True)
-    return Posterior(log_mu, log_rest, weights / total, (top + np.log(total))[..., 0])
+    return ClickPosterior(log_mu, log_rest, weights / total, (top + np.log(total))[..., 0])
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -487,7 +489,7 @@ class PositionClicks(BernoulliArms):
         strength = mean * (1 - mean) / variance - 1
         return mean * strength, (1 - mean) * strength
 
-    def posterior_of(self, phi: FloatArray) -> Posterior:
+    def posterior_of(self, phi: FloatArray) -> ClickPosterior:
         """Return the posterior of mu for every phi, by quadrature."""
         n = len(self.examination)
         return quadrature(phi[..., :n].sum(axis=-1), phi[..., n:], self.examination)

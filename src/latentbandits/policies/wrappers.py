@@ -103,10 +103,12 @@ class Windowed(NamedTuple):
 
     rounds: FloatArray  # (n_sessions,)
     sums: Any
-    contributions: Any  # Cells, or arrays like `sums` with a second axis of the window's rounds
+    contributions: (
+        Any  # Contributions, or arrays like `sums` with a second axis of the window's rounds
+    )
 
 
-class Cells(NamedTuple):
+class Contributions(NamedTuple):
     """Rounds that add to one cell each: to an action's for UCB1, to a state's for mUCB, mmUCB."""
 
     cell: IntArray  # (n_sessions, ...)
@@ -255,12 +257,12 @@ def _packed(contribution: Any) -> Any:
         return contribution
     counts, values = contribution
     cell = counts.argmax(axis=1)
-    return Cells(cell, decision.at(counts, cell), decision.at(values, cell))
+    return Contributions(cell, decision.at(counts, cell), decision.at(values, cell))
 
 
 def _summed(contributions: Any, like: Any) -> Any:
     """Return packed contributions summed over the window, in the form of `like`."""
-    if not isinstance(contributions, Cells):
+    if not isinstance(contributions, Contributions):
         return map_leaves(lambda kept: kept.sum(axis=1), contributions)
     n, width = like[0].shape
     cell = (contributions.cell + width * np.arange(n)[:, None]).ravel()

@@ -320,7 +320,7 @@ class Recorder:
         )
 
 
-class Totals:
+class RunTotals:
     """The running statistics of one policy; their memory is about a tenth of the trajectories."""
 
     def __init__(self, n_runs: int, horizon: int, windows: Windows) -> None:

@@ -21,7 +21,7 @@ from latentbandits.policies import decision
 from latentbandits.policies.lists import decide_list, update_list
 from latentbandits.policies.protocol import AnyPolicy, adopt, begin, is_policy
 from latentbandits.policies.registry import Entry, Inputs, PolicySpec, find, parse
-from latentbandits.simulation.results import ChunkResult, Recorder, Results, Totals, Windows
+from latentbandits.simulation.results import ChunkResult, Recorder, Results, RunTotals, Windows
 
 PolicyMaker: TypeAlias = Callable[[Any], AnyPolicy]
 """A callable that builds a policy for the model of a chunk of runs: often the policy's class."""
@@ -138,7 +138,7 @@ def simulate(
         )
         for chunk, start in enumerate(range(0, n_runs, CHUNK))
     ]
-    totals = {name: Totals(n_runs, horizon, windows) for name in policies}
+    totals = {name: RunTotals(n_runs, horizon, windows) for name in policies}
     for chunk in _run(jobs, executor):
         for name, part in chunk.policies.items():
             totals[name].add(part)

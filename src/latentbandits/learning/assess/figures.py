@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentbandits.learning.assess.tables import shown_in_round
+from latentbandits.learning.assess.report_tables import shown_in_round
 from latentbandits.report.drawing import (
     BLUE,
     BROWN,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from latentbandits.learning.assess.tables import (
+from latentbandits.learning.assess.report_tables import (
     choice_tables,
     dynamics_sentence,
     error_tables,

@@ -15,8 +15,7 @@ import numpy as np
 import polars as pl
 
 from latentbandits.learning.assess.replay import PolicyPlayer, playable_rounds, replay
-from latentbandits.learning.attributes.column_sums import learn_column
-from latentbandits.learning.attributes.encoding import encode
+from latentbandits.learning.attributes.encoding import encode, learn_column
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import (

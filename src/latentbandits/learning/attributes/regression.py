@@ -81,7 +81,7 @@ class RegressionSums(NamedTuple):
     log_evidence: FloatArray  # (1,)
 
 
-class Posterior(NamedTuple):
+class UserPosteriors(NamedTuple):
     """P(theta | s, rewards) of users, and the log evidence of each state."""
 
     log_evidence: FloatArray  # (n, n_states)
@@ -227,12 +227,12 @@ def fit_bootstraps(
     return list(mixtures.values())
 
 
-def posterior(partition: Any, mixture: StateRegressions, is_clicks: bool) -> Posterior:
+def posterior(partition: Any, mixture: StateRegressions, is_clicks: bool) -> UserPosteriors:
     """Return the posterior of every user of a partition in every state."""
     if not is_clicks:
         model = LinearGaussian(mixture.weights, mixture.noise, mixture.covariances)
         evidence, conditional = condition_on_sums(model, partition)
-        return Posterior(evidence, conditional.mean, conditional.covariance)
+        return UserPosteriors(evidence, conditional.mean, conditional.covariance)
     log: Log = partition
     model_ = LogisticLinear(mixture.weights, mixture.covariances)
     d = mixture.weights.shape[1]
@@ -249,7 +249,7 @@ def posterior(partition: Any, mixture: StateRegressions, is_clicks: bool) -> Pos
             end[users] = part
     log_weights, mean, factor = ends
     log_weights = log_weights - model_.log_state_prior
-    return Posterior(log_weights, mean, factor @ factor.swapaxes(-1, -2))
+    return UserPosteriors(log_weights, mean, factor @ factor.swapaxes(-1, -2))
 
 
 def climb(

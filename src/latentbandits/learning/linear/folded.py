@@ -29,9 +29,9 @@ import numpy as np
 from latentbandits.learning import user_hash
 from latentbandits.learning.backends.backend import Engine
 from latentbandits.learning.linear.ridge_rows import (
-    Each,
     Equations,
     Factors,
+    MapTasks,
     Rows,
     joined,
     logistic_bound,
@@ -149,7 +149,7 @@ class Ratings:
     scatter: float  # sum over all rewards of their squared distance from their pair's mean
     shape: tuple[int, int]
     keys: Keys
-    each: Each = map  # how tasks of the rows are mapped; a pool's `map` has threads
+    each: MapTasks = map  # how tasks of the rows are mapped; a pool's `map` has threads
 
     @cached_property
     def by_user(self) -> Rows:
@@ -250,7 +250,7 @@ class SweepSums(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class TotalsPass:
+class RatingTotalsPass:
     """The first pass of a completion."""
 
     settings: CompletionSettings
@@ -388,7 +388,7 @@ def alternate(
     """
     settings, prepare = sweep.settings, sweep.prepare
     squared = settings.link == "identity"
-    totals = fold(TotalsPass(settings, prepare), None)
+    totals = fold(RatingTotalsPass(settings, prepare), None)
     total = float(totals.counts.sum())
     mean = level_of(totals.rewards / total, settings.link) if settings.biases else 0.0
     ridge = settings.action_ridge(totals.counts)

@@ -6,8 +6,6 @@ zero vector. The Gram matrices of a block are then one batched product.
 
 from __future__ import annotations
 
-import math
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -17,7 +15,7 @@ import numpy as np
 from latentbandits.models.checks import FloatArray, IntArray
 
 Blocks: TypeAlias = "tuple[_Block, ...]"
-Each: TypeAlias = Callable[[Callable[[Blocks], Any], Iterable[Blocks]], Iterable[Any]]
+MapTasks: TypeAlias = Callable[[Callable[[Blocks], Any], Iterable[Blocks]], Iterable[Any]]
 """A function that maps over groups of blocks in order: `map`, or the map of a thread pool."""
 
 _BLOCK_ENTRIES = 2**15  # smaller blocks cost calls, larger ones padding and the cache
@@ -127,7 +125,7 @@ class Rows:
         self,
         others: Factors,
         ridge: FloatArray,
-        each: Each = map,
+        each: MapTasks = map,
         likelihood: Likelihood | None = None,
         current: Factors | None = None,
     ) -> Factors:
@@ -147,7 +145,7 @@ class Rows:
         sum(self._map(others, work, each, likelihood, current))
         return Factors(z, None) if others.biases is None else Factors(z[:, :-1], z[:, -1])
 
-    def freedom(self, others: Factors, ridge: FloatArray, each: Each = map) -> FloatArray:
+    def freedom(self, others: Factors, ridge: FloatArray, each: MapTasks = map) -> FloatArray:
         """Return the degrees of freedom of every row `(n_rows,)`; zero without ratings."""
         freedom = np.zeros(self.n_rows)
 
@@ -161,7 +159,7 @@ class Rows:
     def equations(
         self,
         others: Factors,
-        each: Each = map,
+        each: MapTasks = map,
         likelihood: Likelihood | None = None,
         current: Factors | None = None,
         column_weights: FloatArray | None = None,
@@ -188,7 +186,7 @@ class Rows:
         self,
         others: Factors,
         work: Callable[[_Equations], float],
-        each: Each,
+        each: MapTasks,
         likelihood: Likelihood | None = None,
         current: Factors | None = None,
         column_weights: FloatArray | None = None,
@@ -210,9 +208,9 @@ class Rows:
 
         def equations(block: _Block) -> _Equations:
             if by_count is None or block.scaled is None:
-                x = _gather(features, block.columns)
+                x = features.take(block.columns, axis=0)
             else:
-                x = _gather(by_count, block.scaled)
+                x = by_count.take(block.scaled, axis=0)
             y, squares, weights = block.ratings, block.squares, block.weights
             if often is not None:
                 counted = often.take(block.columns)
@@ -239,25 +237,6 @@ class Rows:
             return _Equations(block.rows, gram, target, squares)
 
         return each(lambda task: sum(work(equations(block)) for block in task), self.tasks)
-
-
-class _Scratch(threading.local):
-    """A thread's buffer, reused for every block because new pages cost more than the copy."""
-
-    numbers: FloatArray = np.empty(0)
-
-
-_scratch = _Scratch()
-
-
-def _gather(features: FloatArray, columns: IntArray) -> FloatArray:
-    """Return `features[columns]`, valid until the thread gathers again."""
-    shape = (*columns.shape, features.shape[1])
-    size = math.prod(shape)
-    if _scratch.numbers.size < size:
-        _scratch.numbers = np.empty(size)
-    held = _scratch.numbers[:size].reshape(shape)
-    return features.take(columns, axis=0, out=held, mode="clip")
 
 
 def minimum(gram: FloatArray, target: FloatArray, ridge: FloatArray) -> FloatArray:

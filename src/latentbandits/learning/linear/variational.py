@@ -33,7 +33,7 @@ from latentbandits.learning.linear.folded import (
     PrepareRatings,
     Ratings,
     RatingTotals,
-    TotalsPass,
+    RatingTotalsPass,
     complete_fold,
 )
 from latentbandits.learning.linear.ridge_rows import joined
@@ -61,24 +61,24 @@ class Uncertain(NamedTuple):
     variance: float  # s^2
 
 
-class Equations(NamedTuple):
+class ExpectedEquations(NamedTuple):
     """Sums over the entries of every row; sums of disjoint entries add."""
 
     products: FloatArray  # (n, p): E[x x'] above the diagonal, then, with offsets, E[x o], E[o o]
     targets: FloatArray  # (n, d) or (n, d + 1): r x, then r o
 
 
-class UserSums(NamedTuple):
+class FactorSums(NamedTuple):
     """The sums of a pass."""
 
-    items: Equations
+    items: ExpectedEquations
     n_users: float
     total: FloatArray  # (d,)
     outer: FloatArray  # (d, d): E[w w']
     log_volume: float  # sum of log |V_u|
 
 
-class Posterior(NamedTuple):
+class RowPosteriors(NamedTuple):
     """Gaussian posteriors of many rows."""
 
     means: FloatArray  # (n, d)
@@ -93,14 +93,14 @@ class VariationalPass:
     prepare: PrepareRatings
     threaded: bool = True
 
-    def summarise(self, part: Ratings, current: Uncertain) -> UserSums:
+    def summarise(self, part: Ratings, current: Uncertain) -> FactorSums:
         users = posterior_of_users(part, current)
         weigh = self.settings.weigh(part.keys)
         rated = part.rated(weigh)
         weights, weighted = _matrices(part, part.weights(weigh))
         user_means, mean = users.means, current.items.mean
         biases = current.items.biases is not None
-        sums = Equations(
+        sums = ExpectedEquations(
             weights.T @ expected_products(users, mean, biases),
             weighted.T @ _features(user_means, mean, biases),
         )
@@ -108,7 +108,9 @@ class VariationalPass:
             rated, users.covariances, axes=1
         )
         volumes = np.linalg.slogdet(users.covariances)[1]
-        return UserSums(sums, float(rated.sum()), rated @ user_means, outer, float(rated @ volumes))
+        return FactorSums(
+            sums, float(rated.sum()), rated @ user_means, outer, float(rated @ volumes)
+        )
 
 
 def factorise(
@@ -124,7 +126,7 @@ def factorise(
     their posterior. `start` is the result of another factorisation of the same rank.
     """
     prepare = PrepareRatings()
-    totals = engine.fold(TotalsPass(settings, prepare), None)
+    totals = engine.fold(RatingTotalsPass(settings, prepare), None)
     current = _first(engine, settings, totals) if start is None else start
     bounds: list[float] = []
     n = float(totals.counts.sum())
@@ -152,7 +154,7 @@ def factorise(
     )
 
 
-def step(sums: UserSums, current: Uncertain, totals: RatingTotals) -> tuple[Uncertain, float]:
+def step(sums: FactorSums, current: Uncertain, totals: RatingTotals) -> tuple[Uncertain, float]:
     """Return the parameters that maximise the bound given the sums of a pass, and the bound."""
     d = len(current.mean)
     biases = current.items.biases is not None
@@ -186,13 +188,13 @@ def step(sums: UserSums, current: Uncertain, totals: RatingTotals) -> tuple[Unce
     return posterior, bound
 
 
-def posterior_of_users(part: Ratings, current: Uncertain) -> Posterior:
+def posterior_of_users(part: Ratings, current: Uncertain) -> RowPosteriors:
     """Return q of the users of a partition."""
     items, biases = current.items, current.items.biases is not None
     means = joined(items.factors)
-    actions = Posterior(means, current.spread)
+    actions = RowPosteriors(means, current.spread)
     weights, weighted = _matrices(part, part.weights(None))
-    sums = Equations(
+    sums = ExpectedEquations(
         weights @ expected_products(actions, items.mean, biases),
         weighted @ _features(means, items.mean, biases),
     )
@@ -200,10 +202,10 @@ def posterior_of_users(part: Ratings, current: Uncertain) -> Posterior:
     prior = np.linalg.inv(current.covariance)
     covariances = np.linalg.inv(gram / current.variance + prior)
     right = target / current.variance + prior @ current.mean
-    return Posterior(np.einsum("nij,nj->ni", covariances, right), covariances)
+    return RowPosteriors(np.einsum("nij,nj->ni", covariances, right), covariances)
 
 
-def expected_products(rows: Posterior, mean: float, biases: bool) -> FloatArray:
+def expected_products(rows: RowPosteriors, mean: float, biases: bool) -> FloatArray:
     """Return E[products] of the other side's features (vector, 1) and offsets mean + intercept."""
     x, spread = rows.means, rows.covariances
     if not biases:
@@ -333,7 +335,7 @@ def _first(engine: Engine, settings: CompletionSettings, totals: RatingTotals) -
     return Uncertain(items, np.zeros((engine.n_actions, d, d)), mean, covariance, variance)
 
 
-def _system(sums: Equations, d: int, biases: bool) -> tuple[FloatArray, FloatArray]:
+def _system(sums: ExpectedEquations, d: int, biases: bool) -> tuple[FloatArray, FloatArray]:
     """Return Gram matrices `(n, d, d)` and right-hand sides `(n, d)`, minus the known offsets."""
     target = sums.targets[:, :d]
     if biases:

@@ -192,27 +192,11 @@ def _read_json_lines(path: Path, data: bytes) -> pl.DataFrame:
         if not isinstance(row, dict):
             raise LogError(f"{path}, line {number} is not a JSON object, but {line[:40]!r}")
         rows.append({name: _plain(value) for name, value in row.items()})
-    names = dict.fromkeys(name for row in rows for name in row)
-    return pl.DataFrame({name: _column([row.get(name) for row in rows]) for name in names})
+    return pl.DataFrame(rows, infer_schema_length=None, strict=False)
 
 
 def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)
-
-
-def _column(values: list[Any]) -> pl.Series:
-    """Return a column of JSON values: numbers where all are numbers or booleans, else text."""
-    if any(isinstance(value, str) for value in values):
-        texts = [
-            value if value is None or isinstance(value, str) else json.dumps(value)
-            for value in values
-        ]
-        return pl.Series(texts, dtype=pl.String)
-    if any(isinstance(value, float) for value in values):
-        return pl.Series([None if v is None else float(v) for v in values], dtype=pl.Float64)
-    if all(value is None or isinstance(value, bool) for value in values):
-        return pl.Series(values, dtype=pl.Boolean)
-    return pl.Series([None if v is None else int(v) for v in values], dtype=pl.Int64)
 
 
 def _read_delimited(
