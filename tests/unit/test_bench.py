@@ -1,6 +1,7 @@
 """The benchmark on small generated problems: its protocol, and contestants of other people."""
 
 import json
+import pickle
 import zipfile
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def draw(n_users, rng):
 
 SMALL = Problem(
     "small", "Two kinds.", "click", HORIZON,
-    lambda folder, seed, sizes: drawn(draw, 20, HORIZON)(folder, seed, Sizes(200, 300)),
+    lambda folder, seed, sizes: drawn(draw, 20, HORIZON, folder, seed, Sizes(200, 300)),
     forms={"all": None}, replacement=True,
 )  # fmt: skip
 
@@ -206,6 +207,7 @@ def test_every_problem_says_what_it_is():
         assert problem.about.endswith(".")
         assert problem.forms
         assert problem.horizon >= 3
+        assert pickle.loads(pickle.dumps(problem)).name == name  # worker processes receive it
 
 
 def document():
@@ -270,6 +272,7 @@ def test_the_short_form_plays_all_problems_on_any_number_of_processes(tmp_path):
     assert main(["bench", *options, *some, "--jobs", "2", "--out", str(two)]) == 0
     first, second = (json.loads((path / "results.json").read_text()) for path in (one, two))
     assert submission.errors(first) == []
+    assert not (one / "sushi.json").exists()  # kept only while a run is under way
     assert {row["setting"] for row in first["policies"]} == set(PROBLEMS)
     rows = {(r["setting"], r["form"], r["policy"]): r for r in first["policies"]}
     for row in second["policies"]:
