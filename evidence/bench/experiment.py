@@ -75,11 +75,15 @@ class BenchExperiment(frame.Experiment):
 def report_on(found: Sequence[dict[str, Any]], names: Sequence[str]) -> Report:
     """Return the report on the results of some problems."""
     summaries = [{key: value for key, value in one.items() if key != "rows"} for one in found]
+    compared = [one for one in found if one["states"] is not None]
     return Report(
         settings={"problems": list(names), "results": summaries},
         policies=[row for one in found for row in one["rows"]],
         claims=[claim for one in found for claim in claims(one)],
-        tables=[*(leaderboard(one) for one in found), states_table(found)],
+        tables=[
+            *(leaderboard(one) for one in found),
+            *([states_table(compared)] if compared else ()),
+        ],
         warnings=[why for one in found for why in one["absent"].values()],
     )
 
@@ -146,8 +150,6 @@ def states_table(found: Sequence[Mapping[str, Any]]) -> Table:
     body: list[tuple[str, ...]] = []
     for one in found:
         states = one["states"]
-        if states is None:
-            continue
         nats = ""
         if states["nats_per_user"] is not None:
             nats = f"{Estimate(states['nats_per_user'], states['nats_stderr'] or 0.0):+}"

@@ -245,6 +245,17 @@ def test_a_submission_with_an_error_is_refused(name, value, said):
     assert any(said in error for error in submission.errors(content))
 
 
+@pytest.mark.parametrize(("text", "said"), [("[1]", "object"), ("{", "cannot be read")])
+def test_a_file_that_is_no_submission_is_refused_in_a_sentence(
+    text, said, tmp_path, monkeypatch, capsys
+):
+    file = tmp_path / "results.json"
+    file.write_text(text)
+    monkeypatch.setattr("sys.argv", ["submission", str(file)])
+    assert submission.main() == 2
+    assert said in capsys.readouterr().out
+
+
 def test_the_kept_results_and_all_submissions_are_valid():
     files = [RESULTS / "bench.json", *submission.FOLDER.glob("*.json")]
     for file in files:
