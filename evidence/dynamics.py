@@ -144,7 +144,7 @@ class DynamicsExperiment(Experiment):
             for i in range(options.moving)
         ]
         levels = list(NOISE.values())
-        still = [Job(levels[i % 2], STILL_USERS, first + i) for i in range(options.still)]
+        still = [Job(levels[i % len(levels)], STILL_USERS, first + i) for i in range(options.still)]
         moved = work.map("dynamics, states that move", learn_moves, moving)
         stood = work.map("dynamics, states that stand still", learn_still, still)
         left_alone = sum(one.chosen == "none" for one in stood)

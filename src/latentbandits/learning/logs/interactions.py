@@ -13,7 +13,7 @@ import polars as pl
 from latentbandits.learning.backends.backend import Engine
 from latentbandits.learning.backends.out_of_core import MORE
 from latentbandits.learning.logs.formats import DETECTED, LogError, TextFormat
-from latentbandits.learning.logs.rows import Log, conversion, read_log_with
+from latentbandits.learning.logs.rows import Log, conversion, read_log_with, seconds_of
 from latentbandits.learning.logs.tables import (
     TableSource,
     as_text,
@@ -131,7 +131,7 @@ def read_interactions(
         )
         return Interactions(plain, more=beside)
     frames = [
-        _frame(part, names, user, action, reward, order, text_format, more)
+        _frame(part, names, user, action, reward, order, text_format, more, timed)
         for part, names in zip(parts, columns, strict=True)
     ]
     everything = _concatenated(frames)
@@ -225,6 +225,7 @@ def _frame(
     order: str | None,
     text_format: TextFormat,
     more: Sequence[str],
+    timed: bool,
 ) -> pl.DataFrame:
     """Return one table's rows as columns user, action, reward, order, id and cursor, and `more`."""
     own_user = user if user in names else _column(names, _USERS, "user")
@@ -254,6 +255,8 @@ def _frame(
     times = pl.Series([None] * len(table), dtype=pl.Null)
     if order is not None and order in wanted:
         times = table[order]
+        if timed:  # seconds, which are the same in all tables
+            times = pl.Series(seconds_of(times, order))
     return pl.DataFrame(
         {
             "user": as_text(table[own_user]),

@@ -313,12 +313,12 @@ def read_log_with(
         user_ids,
         action_ids,
         frame["repeat"].to_numpy().astype(np.bool_) if repeats.any() else None,
-        times=_seconds(frame["order"], order) if timed and order is not None else None,
+        times=seconds_of(frame["order"], order) if timed and order is not None else None,
     )
     return log, beside
 
 
-def _seconds(times: pl.Series, column: str) -> FloatArray:
+def seconds_of(times: pl.Series, column: str) -> FloatArray:
     """Return times as seconds; numbers are seconds already."""
     try:
         seconds = times if times.dtype.is_numeric() else milliseconds(times) / 1000
