@@ -14,6 +14,7 @@ from latentbandits import (
     GaussianArms,
     LinearGaussian,
     mmBayesUCB,
+    mmGreedy,
     mmTS,
     mTS,
     mUCB,
@@ -240,3 +241,21 @@ def test_rewards_by_pull_pair_policies_more_closely():
         for by_pull in (False, True)
     ]
     np.testing.assert_array_equal(actual[0]["mmTS"].regrets, actual[1]["mmTS"].regrets)
+
+
+def test_without_replacement_every_action_is_played_once():
+    model = GaussianArms([[0.9, 0.5, 0.1], [0.2, 0.4, 0.8]], noise=0.1, spread=0.05)
+    users = UsersOfModel(model)
+    policies = {"mmGreedy": mmGreedy(model), "mmTS": mmTS(model)}
+
+    played = simulate(policies, users, n_runs=50, horizon=3, replacement=False, by_pull=True)
+
+    for name in policies:  # whoever plays all actions once has the same total as the best order
+        assert np.abs(played[name].regrets).max() < 1e-6
+    one = simulate(policies, users, n_runs=50, horizon=1, replacement=False)
+    again = simulate(policies, users, n_runs=50, horizon=1)
+    assert (one["mmTS"].rewards == again["mmTS"].rewards).all()
+    with pytest.raises(ValueError, match="ends after 3 rounds"):
+        simulate(policies, users, n_runs=5, horizon=4, replacement=False)
+    with pytest.raises(ValueError, match="lists are shown with replacement"):
+        simulate(policies, users, n_runs=5, horizon=1, replacement=False, length=2)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from latentbandits import GaussianArms
+from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.learning import fit, fitting, save_fit
 from latentbandits.learning.assess import comparisons, verdict
 from latentbandits.learning.assess.replay import Replay
@@ -251,6 +251,22 @@ def test_replay_plays_the_model_of_kept_users_and_simulation_the_written_one(tru
     assert both.admitted == alone.admitted
     for name, regret in alone.simulated.regret.items():
         assert both.simulated.regret[name].mean == pytest.approx(10 * regret.mean, rel=1e-6)
+
+
+def test_simulated_sessions_are_like_those_of_the_log(truth):
+    kept, held_out = split(truth.log)
+    learned = learned_of(truth, truth.means)
+    again = judge_policies(learned, kept, held_out).simulated
+    assert (again.rounds, again.replacement) == (60, True)
+    pairs = np.unique(kept.users * 8 + kept.actions, return_index=True)[1]
+    first = np.isin(np.arange(kept.n_events), pairs)  # nobody was shown an action twice
+    once = judge_policies(learned, kept.of_events(first), held_out).simulated
+    assert (once.rounds, once.replacement) == (2, False)
+    assert max(regret.mean for regret in once.regret.values()) < again.regret["mmGreedy"].mean
+    model = LinearGaussian(truth.means, 0.3, [0.01 * np.eye(8)] * 3, truth.shares)
+    vectors = replace(learned, features=np.eye(8), model=model)
+    linear = judge_policies(vectors, kept.of_events(first), held_out).simulated
+    assert (linear.rounds, linear.replacement) == (2, False)
 
 
 def test_too_few_rows_to_replay(truth):

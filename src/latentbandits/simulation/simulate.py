@@ -15,7 +15,7 @@ import numpy as np
 
 from latentbandits.environments.protocol import Environment, Round
 from latentbandits.models.attributes.columns import Row
-from latentbandits.models.checks import FloatArray, IntArray, positive_count
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
 from latentbandits.models.clicks import AnyClickModel, ClickModel, as_click_model
 from latentbandits.policies import decision
 from latentbandits.policies.lists import decide_list, update_list
@@ -47,6 +47,7 @@ class _Job:
     chunk: int
     n_runs: int
     by_pull: bool
+    replacement: bool
     length: int | None  # of lists; None: single actions
     clicks: ClickModel
 
@@ -65,6 +66,7 @@ def simulate(
     first_rounds: int = 50,
     last_rounds: int = 100,
     by_pull: bool = False,
+    replacement: bool = True,
     length: int | None = None,
     click_model: AnyClickModel = "each",
     executor: Executor | None = None,
@@ -86,6 +88,9 @@ def simulate(
             action's reward of round k. Two policies that play an action equally often then see
             the same rewards of the action. The difference between policies varies less, and its
             mean stays the same.
+        replacement: whether a policy can choose an action again in the same run. Otherwise regret
+            is measured against the best action in round 1, the second best in round 2 and so on,
+            and all rounds of a run must have the same actions.
         length: of the list of actions that a policy shows in every round; None: single actions.
             Rewards are then the true values of lists, and regret that against the best list.
         click_model: "each", "cascade" or a `ClickModel`: how users look at a list.
@@ -116,6 +121,8 @@ def simulate(
         clicks.check_length(length)
         if by_pull:
             raise ValueError("by_pull is for single actions, not for lists: leave one of them out")
+        if not replacement:
+            raise ValueError("lists are shown with replacement: leave length or replacement out")
     jobs = [
         _Job(
             dict(policies),
@@ -126,6 +133,7 @@ def simulate(
             chunk,
             min(CHUNK, n_runs - start),
             by_pull,
+            replacement,
             length,
             clicks,
         )
@@ -176,7 +184,12 @@ def _play(job: _Job) -> ChunkResult:
         if kept is not None:
             kept[t] = outcome.rewards
         means = decision.restrict(outcome.means, outcome.eligible)
-        if job.length is None:
+        if not job.replacement:
+            _check_left(t, means)
+            recorder.best(np.sort(means, axis=1)[:, -1 - t])
+            for player in players:
+                recorder.reward(t, player.name, player.play(outcome, kept, once=True))
+        elif job.length is None:
             recorder.best(means.max(axis=1))
             for player in players:
                 recorder.reward(t, player.name, player.play(outcome, kept))
@@ -186,6 +199,16 @@ def _play(job: _Job) -> ChunkResult:
                 recorder.reward(t, player.name, player.show(outcome, job.clicks, uniform))
             recorder.best(job.clicks.best_value(means, job.length))
     return recorder.finish()
+
+
+def _check_left(t: int, means: FloatArray) -> None:
+    """Refuse a round for which a run has no action left; unavailable actions have mean -inf."""
+    fewest = int(np.isfinite(means).sum(axis=1).min())
+    if t >= fewest:
+        raise ValueError(
+            f"without replacement a run ends after {fewest} rounds, one for each action: choose a "
+            "shorter horizon"
+        )
 
 
 def _make(policy: AnyPolicy | PolicyMaker, model: Any) -> AnyPolicy:
@@ -210,16 +233,26 @@ class _Player:
         self._rng = rng
         self._runs = np.arange(len(users))
         self._pulls: IntArray | None = None  # (n_runs, n_actions)
+        self._unused: BoolArray | None = None  # (n_runs, n_actions), without replacement
 
-    def play(self, outcome: Round, kept: FloatArray | None) -> FloatArray:
+    def play(self, outcome: Round, kept: FloatArray | None, *, once: bool = False) -> FloatArray:
         """Play one round and return the mean rewards of the actions, `(n_runs,)`.
 
-        `kept` has the rewards of all rounds so far if they go by pull.
+        `kept` has the rewards of all rounds so far if they go by pull. With `once`, actions that
+        the run has played are not eligible.
         """
+        eligible = outcome.eligible
+        if once:
+            if self._unused is None:
+                self._unused = np.ones(outcome.means.shape, np.bool_)
+            eligible = self._unused if eligible is None else eligible & self._unused
         made = self._policy.decide(
-            self._belief, outcome.context, self._rng, eligible=outcome.eligible, propensity=False
+            self._belief, outcome.context, self._rng, eligible=eligible, propensity=False
         )
         place = (self._runs, made.action)
+        if self._unused is not None:
+            self._unused = self._unused.copy()  # the decision holds the mask that it was made with
+            self._unused[place] = False
         if kept is None:
             reward = outcome.rewards[place]
         else:

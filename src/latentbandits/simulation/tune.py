@@ -190,6 +190,7 @@ def tune(
     offered: int = 20,
     effort: float = 1.0,
     seconds: float | None = None,
+    replacement: bool = True,
     length: int | None = None,
     click_model: AnyClickModel = "each",
     executor: Executor | None = None,
@@ -208,6 +209,7 @@ def tune(
         effort: factor on the number of users; the cost is proportional to it.
         seconds: processor seconds after which no further round is played, without an executor.
             The best of the stages that were finished wins; TimeoutError if there is none.
+        replacement: whether a user can be shown an action again, as in `simulate`.
         length: of the list of actions that every round shows; None: single actions.
         click_model: how users look at lists, as in `simulate`.
         executor: runs chunks of users in other processes.
@@ -229,8 +231,9 @@ def tune(
     inputs = Inputs(model=model, horizon=horizon)
     for text in dict.fromkeys(texts):
         build(text, inputs)  # raises before any simulation if the policy cannot be built
-    return tune_in(users, horizon, texts, seed=seed, effort=effort, seconds=seconds, length=length,
-                   click_model=click_model, executor=executor, progress=progress)  # fmt: skip
+    return tune_in(users, horizon, texts, seed=seed, effort=effort, seconds=seconds,
+                   replacement=replacement, length=length, click_model=click_model,
+                   executor=executor, progress=progress)  # fmt: skip
 
 
 def tune_in(
@@ -241,6 +244,7 @@ def tune_in(
     seed: int = 0,
     effort: float = 1.0,
     seconds: float | None = None,
+    replacement: bool = True,
     length: int | None = None,
     click_model: AnyClickModel = "each",
     executor: Executor | None = None,
@@ -274,6 +278,7 @@ def tune_in(
                 horizon=horizon,
                 seed=_stage_seed(seed, stage),
                 by_pull=length is None,
+                replacement=replacement,
                 length=length,
                 click_model=click_model,
                 executor=executor,

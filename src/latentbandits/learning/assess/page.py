@@ -89,13 +89,15 @@ def _verdict(judged: Mapping[str, Any], png: bytes | None) -> str:
     parts.append(titled(replay_table(judged)))
     one = shown_in_round(judged)
     offered = f"{judged['offered']} of the user's own rows that were not shown yet"
+    again = "" if judged["simulated_replacement"] else " and shown no action twice"
     if one == "list":
         offered += f", of different actions, for a list of {judged['length']}"
     parts.append(
         f"<p class='note'>Every round offers {offered}. Differences are "
         "paired by user; ± is one standard error. The last column is the regret over "
-        f"{judged['simulated_rounds']} {one}s with users drawn from the model: the least among the "
-        f"policies that replay does not veto is recommended. {escape(judged['caveat'])}</p>"
+        f"{judged['simulated_rounds']} {one}s with users drawn from the model{again}: the least "
+        "among the policies that replay does not veto is recommended. "
+        f"{escape(judged['caveat'])}</p>"
     )
     if judged["value_of_state"] is not None:
         parts.append(

@@ -46,6 +46,7 @@ from latentbandits.learning.assess.replay import (
 )
 from latentbandits.learning.backends.backend import AnyLog, engine_of, summary_of
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.summary import LogSummary
 from latentbandits.learning.selection import Learned, rows_as_actions
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.artefacts.files import load_files, model_files, notes_of, read_files
@@ -76,9 +77,23 @@ UNJUDGED = "mmGreedy"
 EFFORT = 0.4
 """Number of users to play, as a share of those of a full `tune`."""
 
-FEWEST_SIMULATED, MOST_SIMULATED = 20, 100
-"""Users drawn from the model play as many rounds as a user of the log has rows on average, within
-these bounds: exploration that would pay in longer sessions only is not worth its price."""
+MOST_SIMULATED = 100
+"""Users drawn from the model play as many rounds as a user of the log has rows on average, at most
+this many: exploration that would pay in longer sessions only is not worth its price."""
+
+UNKNOWN_ROUNDS = 20
+"""The rounds of a simulated session if users have too few rows to be replayed."""
+
+RARE = 0.01
+"""If at most this share of a log's rows repeat an action of their user, simulated users are shown
+no action twice."""
+
+USED_UP = 3
+"""They then play at most one round for so many actions: policies that use up all of them end with
+the same total."""
+
+MOST_SHOWN = 50
+"""Largest number of actions with features that simulated rounds offer all at once."""
 
 ALIKE = 0.06
 """Relative excess over the least simulated regret that a policy with better first rounds may
@@ -119,7 +134,8 @@ class Simulated:
     regret: Mapping[str, Estimate]  # over `rounds`
     behind: Mapping[str, Estimate]  # regret less the least one, paired by user
     lost: Mapping[str, float]  # loss in the first rounds, as a share of popularity's reward
-    rounds: int = FEWEST_SIMULATED
+    rounds: int = UNKNOWN_ROUNDS
+    replacement: bool = True  # whether an action could be chosen again
 
 
 NOT_SIMULATED = Simulated({}, {}, {})
@@ -358,6 +374,7 @@ class Judgement:
             "curves": curves,
             "simulated": simulated,
             "simulated_rounds": self.simulated.rounds,
+            "simulated_replacement": self.simulated.replacement,
             "value_of_state": self.value_of_state,
             "offered": _offered(self.lists),
             "caveat": CAVEAT,
@@ -390,7 +407,7 @@ def unjudged(
     its actions are known; popularity if there are `doubts` about the model's predictions.
     """
     model, recommended = learned.model, UNJUDGED
-    inputs = Inputs(model, horizon=FEWEST_SIMULATED, items=learned.features)
+    inputs = Inputs(model, horizon=UNKNOWN_ROUNDS, items=learned.features)
     policies = _suited(replayed_candidates(inputs), lists)
     why = TOO_FEW if lists is None else TOO_FEW_LISTS
     known = learned.features is not None or not model.n_features
@@ -398,7 +415,7 @@ def unjudged(
         recommended = POPULARITY
     elif known and policies and not isinstance(model, ParticleModel):
         recommended = tune(
-            model, FEWEST_SIMULATED, learned.features, list(policies), seed=seed,
+            model, UNKNOWN_ROUNDS, learned.features, list(policies), seed=seed,
             offered=_offered(lists), effort=EFFORT, progress=progress, **_shown(lists),
         ).winner  # fmt: skip
     return {
@@ -417,7 +434,8 @@ def unjudged(
         "replay": [],
         "curves": [],
         "simulated": [],
-        "simulated_rounds": FEWEST_SIMULATED,
+        "simulated_rounds": UNKNOWN_ROUNDS,
+        "simulated_replacement": True,
         "value_of_state": None,
         "offered": _offered(lists),
         "caveat": CAVEAT,
@@ -476,7 +494,8 @@ def judge_policies(
     )
     deciding, log = stage.shown(learned if written is None else written, judging)
     admitted = {name: build(name, stage.inputs(deciding)) for name in before.admitted}
-    return replace(before, simulated=_simulate(admitted, deciding, log, lists, seed, bar))
+    typical = typical_session(summary_of(kept), 1 if lists is None else lists.length)
+    return replace(before, simulated=_simulate(admitted, deciding, log, typical, lists, seed, bar))
 
 
 @dataclass(frozen=True, eq=False)
@@ -649,53 +668,83 @@ def saved_and_loaded(learned: Learned, catalogue: Catalogue) -> Learned:
     )
 
 
+class Session(NamedTuple):
+    """A session as the users of a log have it."""
+
+    rounds: int
+    replacement: bool  # whether an action can be chosen again
+
+
+def typical_session(log: LogSummary, of_round: int = 1) -> Session:
+    """Return the typical session of a log, whose rounds show `of_round` actions each.
+
+    >>> from latentbandits.learning.logs.rows import read_log
+    >>> table = {"u": [1] * 6 + [2] * 6, "a": list("abcdef") * 2, "r": [0, 1] * 6}
+    >>> typical_session(summary_of(read_log(table, "u", "a", "r")))
+    Session(rounds=2, replacement=False)
+    """
+    rounds = log.n_events / log.n_users / of_round
+    replacement = of_round > 1 or log.n_duplicates > RARE * log.n_events
+    if not replacement:
+        rounds = min(rounds, float(np.count_nonzero(log.action_counts) // USED_UP))
+    return Session(round(min(max(rounds, 1), MOST_SIMULATED)), replacement)
+
+
 def _simulate(
     policies: Mapping[str, AnyPolicy],
     learned: Learned,
     log: Log,
+    typical: Session,
     lists: ListRounds | None,
     seed: int,
     bar: Progress,
 ) -> Simulated:
-    """Play each policy with users drawn from the model, over sessions of typical length (`tune`).
+    """Play each policy with users drawn from the model, over typical sessions (`tune`).
 
     A policy that `tune` drops early has played fewer users, who may not be representative. So its
     regret is the winner's, over all users, plus the difference over the users that both played.
-    A large catalogue offers sets of actions as replay does.
+    A large catalogue offers sets of actions as replay does, in which actions are rarely repeated.
     """
     if len(policies) < 2 or isinstance(learned.model, ParticleModel):
         return NOT_SIMULATED
-    contexts = (
-        None if learned.features is None else learned.features[offered_sets(log, seed, lists)]
-    )
-    of_round = 1 if lists is None else lists.length
-    of_user = log.n_events / log.n_users / of_round
-    rounds = round(min(max(of_user, FEWEST_SIMULATED), MOST_SIMULATED))
+    contexts, replacement = None, typical.replacement
+    if learned.features is not None:
+        known = learned.features[learned.counts > 0]
+        if replacement or log.features is not None or len(known) > MOST_SHOWN:
+            contexts, replacement = learned.features[offered_sets(log, seed, lists)], True
+        else:
+            contexts = known[None]
+    more: dict[str, Any] = {"replacement": replacement, **_shown(lists)}
     tuning = tune(
-        learned.model, rounds, contexts, list(policies), seed=seed, effort=EFFORT,
-        progress=bar, **_shown(lists),
+        learned.model, typical.rounds, contexts, list(policies), seed=seed, effort=EFFORT,
+        progress=bar, **more,
     )  # fmt: skip
     behind = {row.policy: row.behind for row in tuning.table}
     users = UsersOfModel(learned.model, contexts)
-    lost = _lost_first(policies, users, lists, seed)
-    return Simulated(paired_regrets(tuning.table), behind, lost, rounds)
+    lost = _lost_first(policies, users, min(FIRST_ROUNDS, typical.rounds), seed, more)
+    return Simulated(paired_regrets(tuning.table), behind, lost, typical.rounds, replacement)
 
 
 def _lost_first(
-    policies: Mapping[str, AnyPolicy], users: UsersOfModel, lists: ListRounds | None, seed: int
+    policies: Mapping[str, AnyPolicy],
+    users: UsersOfModel,
+    rounds: int,
+    seed: int,
+    more: Mapping[str, Any],
 ) -> dict[str, float]:
     """Return each policy's loss in its first rounds, as a share of popularity's reward.
 
-    The result is empty if popularity earns nothing, because there is no share then.
+    The result is empty if popularity earns nothing, because there is no share then. `more` has
+    further arguments of `simulate`.
     """
     popular = build(POPULARITY, Inputs(users.model))
     played = simulate(
         {**policies, POPULARITY: popular},
         users,
         n_runs=_FIRST_USERS,
-        horizon=FIRST_ROUNDS,
+        horizon=rounds,
         seed=seed,
-        **_shown(lists),
+        **more,
     )
     level = played[POPULARITY].reward.mean
     if level <= 0:
