@@ -60,7 +60,10 @@ class BenchExperiment(frame.Experiment):
                  options.short)
             for name in there
         ]  # fmt: skip
-        found = work.map("bench", partial(_kept, folder=Path(options.out)), tasks)
+        folder = Path(options.out)
+        found = work.map("bench", partial(_kept, folder=folder), tasks)
+        for name in there:  # the next run measures anew: a contestant's code may have changed
+            _file(folder, name).unlink()
         return report_on(found, there)
 
     def draw(self, results: Mapping[str, Any]) -> Mapping[str, Figure]:
@@ -72,11 +75,15 @@ class BenchExperiment(frame.Experiment):
 def report_on(found: Sequence[dict[str, Any]], names: Sequence[str]) -> Report:
     """Return the report on the results of some problems."""
     summaries = [{key: value for key, value in one.items() if key != "rows"} for one in found]
+    compared = [one for one in found if one["states"] is not None]
     return Report(
         settings={"problems": list(names), "results": summaries},
         policies=[row for one in found for row in one["rows"]],
         claims=[claim for one in found for claim in claims(one)],
-        tables=[*(leaderboard(one) for one in found), states_table(found)],
+        tables=[
+            *(leaderboard(one) for one in found),
+            *([states_table(compared)] if compared else ()),
+        ],
         warnings=[why for one in found for why in one["absent"].values()],
     )
 
@@ -84,7 +91,7 @@ def report_on(found: Sequence[dict[str, Any]], names: Sequence[str]) -> Report:
 def _kept(task: Task, folder: Path) -> dict[str, Any]:
     """Return the results of a task; those of an interrupted run are read from the folder."""
     asked = {"policies": list(task.policies), "seed": task.seed, "short": task.short}
-    file = folder / f"{task.problem.name}.json"
+    file = _file(folder, task.problem.name)
     if file.is_file():
         kept = json.loads(file.read_text())
         if kept["asked"] == asked:
@@ -94,6 +101,11 @@ def _kept(task: Task, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     file.write_text(to_json({"asked": asked, "results": results}) + "\n")
     return results
+
+
+def _file(folder: Path, problem: str) -> Path:
+    """Return where the results of a problem are kept until those of all problems are there."""
+    return folder / f"{problem}.json"
 
 
 def _missing(name: str, data: str) -> list[str]:
@@ -138,8 +150,6 @@ def states_table(found: Sequence[Mapping[str, Any]]) -> Table:
     body: list[tuple[str, ...]] = []
     for one in found:
         states = one["states"]
-        if states is None:
-            continue
         nats = ""
         if states["nats_per_user"] is not None:
             nats = f"{Estimate(states['nats_per_user'], states['nats_stderr'] or 0.0):+}"

@@ -1,4 +1,4 @@
-"""The figure of the benchmark: what states gained, over what held-out evidence said before."""
+"""The figure of the benchmark: what states gained, beside what held-out evidence said before."""
 
 from __future__ import annotations
 
@@ -13,33 +13,30 @@ if TYPE_CHECKING:
 
 
 def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
-    """Return a figure with a point for each problem, in rounds 1-10 and in all rounds."""
+    """Return a figure with a row for each problem, in the order of the evidence for states."""
     found = sorted(gains(results), key=lambda one: one[1].mean)
     if not found:
         return {}
-    title = "Gain of states over one state, both greedy; two standard errors"
-    figure = drawing.new_figure(7.6, title, drawing.NARROW)
-    panels = figure.subplots(2, 1, sharex=True)
-    for axes, key, label in zip(
-        panels, ("first", "all"), ("rounds 1-10", "all rounds"), strict=True
-    ):
-        axes.axhline(0.0, color=drawing.GREY, linewidth=1)
-        axes.axvline(0.0, color=drawing.GREY, linewidth=1)
-        for place, (name, nats, gain) in enumerate(found):
-            share = gain[key]
-            clear = abs(nats.mean) > 2 * nats.stderr
-            colour = drawing.BLUE if clear else drawing.GREY
-            axes.errorbar(nats.mean, share.mean, yerr=2 * share.stderr, xerr=2 * nats.stderr,
-                          fmt="o", color=colour, ms=4, lw=1.2)  # fmt: skip
-            beside = (4, 4 if place % 2 else -12)
-            axes.annotate(name, (nats.mean, share.mean), xytext=beside, color=colour,
-                          textcoords="offset points", fontsize=drawing.SMALL)  # fmt: skip
-        axes.set_xscale("symlog", linthresh=0.1)
-        drawing.plain(axes, y="gain / (best - worst contestant)", title=label)
-    panels[-1].set_xlabel(
-        "held-out evidence of states less one state, nats a user (grey: within two errors of 0)",
-        fontsize=drawing.SMALL,
-    )
+    figure = drawing.new_figure(1.4 + 0.36 * len(found), width=drawing.NARROW)
+    left, right = figure.subplots(1, 2, sharey=True)
+    for row, (_, nats, shares) in enumerate(found):
+        for axes, estimate, offset, colour in (
+            (left, nats, 0.0, drawing.DARK),
+            (right, shares["first"], 0.15, drawing.ORANGE),
+            (right, shares["all"], -0.15, drawing.BLUE),
+        ):
+            axes.errorbar(estimate.mean, row + offset, xerr=2 * estimate.stderr, fmt="o",
+                          color=colour, ms=4, lw=1.4)  # fmt: skip
+    for axes in (left, right):
+        axes.axvline(0.0, color=drawing.GREY, lw=1)
+    left.set_xscale("symlog", linthresh=0.1)
+    drawing.plain(left, x="nats a user, held-out", title="evidence for states")
+    drawing.plain(right, x="share of best less worst", title="gain over one state")
+    left.set_yticks(range(len(found)), [name for name, _, _ in found])
+    left.set_xticks([-1.0, 0.0, 1.0, 10.0], ["-1", "0", "1", "10"])
+    for place, text, colour in ((0.98, "rounds 1-10", drawing.ORANGE), (0.91, "all", drawing.BLUE)):
+        right.text(0.98, place, text, color=colour, transform=right.transAxes, ha="right",
+                   va="top", fontsize=drawing.SMALL)  # fmt: skip
     return {"bench": figure}
 
 

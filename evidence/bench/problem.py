@@ -42,7 +42,7 @@ class Split(NamedTuple):
 
 
 Loader = Callable[[Path, int, Sizes], Split]
-"""It takes the folder of the data, the seed and the sizes."""
+"""It takes the folder of the data, the seed and the sizes. Worker processes import it by name."""
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,10 @@ class Source:
         with opened(folder, self.file) as path:
             return read_log(path, self.user, self.action, self.reward, order=self.order, **more)
 
-    def split(self, horizon: int) -> Loader:
-        """Return a loader that plays a part of the users who have rows for `horizon` rounds."""
-
-        def load(folder: Path, seed: int, sizes: Sizes) -> Split:
-            log = self.read(folder, seed)
-            return split_users(log, np.diff(log.starts) >= replay.SHARE * horizon, seed, sizes)
-
-        return load
+    def split(self, horizon: int, folder: Path, seed: int, sizes: Sizes) -> Split:
+        """Play a part of the users who have rows for `horizon` rounds, and learn from others."""
+        log = self.read(folder, seed)
+        return split_users(log, np.diff(log.starts) >= replay.SHARE * horizon, seed, sizes)
 
 
 def split_users(log: Log, playable: Any, seed: int, sizes: Sizes) -> Split:
@@ -157,28 +153,29 @@ def logged(table: Log, n_actions: int, rng: np.random.Generator) -> Log:
 
 
 def drawn(
-    draw: Callable[[int, np.random.Generator], FloatArray], n_logged: int, horizon: int
-) -> Loader:
-    """Return a loader of generated users: `draw(n_users, rng)` gives their mean rewards.
+    draw: Callable[[int, np.random.Generator], FloatArray],
+    n_logged: int,
+    horizon: int,
+    folder: Path,
+    seed: int,
+    sizes: Sizes,
+) -> Split:
+    """Return generated users with rewards of 0 and 1; `draw(n_users, rng)` gives their means.
 
-    The means are P(1), `(n_users, n_actions)`. Rewards are 0 or 1.
+    The means are P(1), `(n_users, n_actions)`.
     """
-
-    def load(folder: Path, seed: int, sizes: Sizes) -> Split:
-        rng = np.random.default_rng([seed, n_logged])
-        parts = []
-        for n_users, n_rounds, prefix in (
-            (sizes.train, n_logged, "train"),
-            (sizes.test, horizon, "test"),
-        ):
-            means = draw(n_users, rng)
-            shape = (n_users, n_rounds, means.shape[1])
-            rewards = (rng.random(shape) < means[:, None]).astype(np.float64)
-            ids = tuple(f"action {a}" for a in range(means.shape[1]))
-            parts.append(table_log(rewards, ids, prefix))
-        return Split(logged(parts[0], parts[0].n_actions, rng), parts[1])
-
-    return load
+    rng = np.random.default_rng([seed, n_logged])
+    parts = []
+    for n_users, n_rounds, prefix in (
+        (sizes.train, n_logged, "train"),
+        (sizes.test, horizon, "test"),
+    ):
+        means = draw(n_users, rng)
+        shape = (n_users, n_rounds, means.shape[1])
+        rewards = (rng.random(shape) < means[:, None]).astype(np.float64)
+        ids = tuple(f"action {a}" for a in range(means.shape[1]))
+        parts.append(table_log(rewards, ids, prefix))
+    return Split(logged(parts[0], parts[0].n_actions, rng), parts[1])
 
 
 def by_hash(log: Log, size: int, seed: int) -> tuple[IntArray, IntArray]:

@@ -29,12 +29,14 @@ NUMBERS = tuple(
 _ROUNDING = 1e-4  # relative; submissions may be rounded to six digits
 
 
-def errors(results: Mapping[str, Any]) -> list[str]:
+def errors(results: Any) -> list[str]:
     """Return what is wrong with the content of a results.json; empty if nothing is.
 
     >>> errors({"experiment": "drift"})
     ["experiment must be 'bench'; got 'drift'"]
     """
+    if not isinstance(results, Mapping):
+        return [f"a results.json is an object; got {type(results).__name__}"]
     if results.get("experiment") != "bench":
         return [f"experiment must be 'bench'; got {results.get('experiment')!r}"]
     settings, rows = results.get("settings"), results.get("policies")
@@ -100,7 +102,10 @@ def main() -> int:
     files = [Path(name) for name in sys.argv[1:]] or sorted(FOLDER.glob("*.json"))
     bad = 0
     for file in files:
-        wrong = errors(json.loads(file.read_text(encoding="utf-8")))
+        try:
+            wrong = errors(json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            wrong = [f"it cannot be read: {error}"]
         sys.stdout.write(f"{file}: {'valid' if not wrong else '; '.join(wrong)}\n")
         bad += bool(wrong)
     return 2 if bad else 0

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from latentbandits.client import Client
 from tests.browser.chromium import Browser
 from tests.endtoend.test_reward_tokens import Shop
 from tests.endtoend.test_typescript import package, run
@@ -54,25 +53,48 @@ def page_address(package: Path, tmp_path: Path) -> Iterator[str]:
         server.shutdown()
 
 
-def test_rewards_of_a_page(page: Browser, page_address: str, tmp_path: Path) -> None:
+def open_shop(page: Browser, address: str) -> None:
+    """Open the page and wait until its script has run."""
+    page.open(address)
+    deadline = time.monotonic() + 20
+    while page.run("return document.title") != "function":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_page_that_is_allowed_reads_the_answer(
+    page: Browser, page_address: str, tmp_path: Path
+) -> None:
     shop = Shop(tmp_path, origins=page_address)
     with shop.service:
-        stays, leaves = shop.decide("stays"), shop.decide("leaves")
-        page.open(page_address)
-        deadline = time.monotonic() + 20
-        while page.run("return document.title") != "function":
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        decided = shop.decide("stays")
+        open_shop(page, page_address)
         told = page.run(
             "return await window.reward(...arguments)",
-            *(shop.service.url, stays.decision_id, stays.reward_token),
+            *(shop.service.url, decided.decision_id, decided.reward_token),
         )
-        assert told == "applied"
+    assert told == "applied"
+
+
+def test_a_beacon_of_a_page_that_is_left_needs_no_preflight(
+    page: Browser, page_address: str, tmp_path: Path
+) -> None:
+    """The page's origin is not allowed, so a request that asks first (JSON) never arrives."""
+    shop = Shop(tmp_path)
+    with shop.service:
+        asked, told = shop.decide("asks"), shop.decide("leaves")
+        open_shop(page, page_address)
+        refused = page.run(
+            "return await window.reward(...arguments).catch((error) => error.name)",
+            *(shop.service.url, asked.decision_id, asked.reward_token),
+        )
+        assert refused == "TypeError"
+        assert any("preflight" in complaint for complaint in page.console())
         page.run(
-            "window.leave(...arguments)",
-            *(shop.service.url, leaves.decision_id, leaves.reward_token),
+            "window.leave(...arguments)", shop.service.url, told.decision_id, told.reward_token
         )
-        with Client(shop.service.url, key=shop.key, timeout=10) as client:
-            while client.session("leaves").rewards == 0:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+        deadline = time.monotonic() + 20
+        while shop.rewards("leaves") == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert shop.rewards("asks") == 0

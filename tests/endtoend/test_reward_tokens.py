@@ -131,6 +131,19 @@ def test_tokens_are_of_one_decision_and_cannot_be_lengthened(shop: Shop) -> None
     assert shop.rewards("mine") + shop.rewards("other") == 0
 
 
+def test_a_token_of_another_service_is_refused(shop: Shop, tmp_path: Path) -> None:
+    """Each store signs with a secret of its own."""
+    mine, other = shop.decide("here"), Shop(tmp_path)
+    with other.service:
+        theirs = other.decide("here")
+        for body in (reward(mine), reward(theirs, token=mine.reward_token)):
+            answer = other.send(body)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "token")
+        assert other.rewards("here") == 0
+    assert shop.send(reward(mine, token=theirs.reward_token)).status_code == 403
+    assert shop.rewards("here") == 0
+
+
 def test_a_token_opens_nothing_else(shop: Shop) -> None:
     decided = shop.decide("eve")
     assert shop.send(reward(decided), method="PUT").status_code in (401, 415)

@@ -17,7 +17,7 @@ def actions(tmp_path):
 
 
 def start(actions, out, *options):
-    return main(["start", "--actions", actions, "--out", str(out), *options])
+    return main(["start", "--actions", str(actions), "--out", str(out), *options])
 
 
 def test_the_model_has_one_state_and_the_actions_of_the_table(actions, tmp_path, capsys):
@@ -40,6 +40,7 @@ def test_the_model_has_one_state_and_the_actions_of_the_table(actions, tmp_path,
         (("--rewards", "clicks", "--mean", "0.1", "--spread", "0.9"), "nearest possible one"),
         (("--rewards", "clicks", "--spread", "-1"), "spread must be"),
         (("--rewards", "counts", "--mean", "-1"), "must be above zero; got -1"),
+        (("--rewards", "counts", "--mean", "1e308"), "at most 1e+100 in size; got 1e+308"),
         (("--rewards", "gaussian", "--values", "1"), "two different rewards or more; got [1.0]"),
         (("--rewards", "gaussian", "--mean", "50"), "got [0.0, 1.0] with 50"),
         (("--rewards", "clicks", "--values", "0", "7"), "bernoulli rewards are"),
@@ -56,12 +57,34 @@ def test_bad_input_is_refused_in_a_sentence_and_nothing_is_written(
     assert not (tmp_path / "start").exists()
 
 
-@pytest.mark.parametrize("rows", ["a\nb\na\n", "a\n\nb\n", ""])
-def test_actions_need_ids_of_their_own(tmp_path, capsys, rows):
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ("a\nb\na\n", "row 3 of {} names the action 'a' again"),
+        ("a\n\nb\n", "row 2 of {} has no action"),
+        ("", "{} has no rows"),
+    ],
+)
+def test_actions_need_ids_of_their_own(tmp_path, capsys, rows, reason):
     path = tmp_path / "actions.csv"
     path.write_text("action,n\n" + "".join(f"{row},1\n" for row in rows.splitlines()))
-    assert start(str(path), tmp_path / "start", "--rewards", "clicks") == 2
-    assert str(path) in capsys.readouterr().err
+    assert start(path, tmp_path / "start", "--rewards", "clicks") == 2
+    assert reason.format(path) in capsys.readouterr().err
+
+
+def test_a_table_as_a_spreadsheet_writes_it(tmp_path, capsys):
+    path = tmp_path / "actions.csv"
+    path.write_bytes(b'\xef\xbb\xbfaction;title\r\n"a; b";"say ""hi"""\r\n')
+    assert start(path, tmp_path / "start", "--rewards", "clicks") == 0
+    assert load_catalogue(tmp_path / "start").ids == ("a; b",)
+    assert capsys.readouterr().out.startswith("1 action, clicks")
+
+
+def test_lists_are_no_ids(tmp_path, capsys):
+    path = tmp_path / "actions.jsonl"
+    path.write_text('{"action": ["a"]}\n{"action": ["b"]}\n')
+    assert start(path, tmp_path / "start", "--rewards", "clicks") == 2
+    assert "the column action holds lists, not text" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("rewards", reward_names())

@@ -70,14 +70,21 @@ def test_every_endpoint_has_its_call() -> None:
             assert endpoint.path.partition("{")[0] in text, endpoint.path
 
 
+def page_block(language: str) -> str:
+    """Return the only block of a language on the page about web apps."""
+    text = (ROOT / "docs" / "how-to" / "from-a-web-app.md").read_text()
+    [found] = re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return str(found)
+
+
 @pytest.fixture(scope="module")
-def project(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project that has installed the packed client."""
-    [packed] = run("npm", "pack", "--silent", folder=package).split()
-    folder = tmp_path_factory.mktemp("shop")
-    (folder / "package.json").write_text('{"type": "module"}')
-    run("npm", "install", "--no-audit", "--no-fund", package / packed, folder=folder)
+def project(package: Path) -> Path:
+    """A project that has installed the packed client with the page's commands."""
+    folder = package.parents[1]
+    run("bash", "-euc", page_block("sh"), folder=folder)
     assert [path.name for path in (folder / "node_modules").glob("[!.]*")] == ["latentbandits"]
+    installed = json.loads((folder / "node_modules/latentbandits/package.json").read_text())
+    assert not installed.get("dependencies")
     return folder
 
 
@@ -88,9 +95,7 @@ def test_the_client_is_small(package: Path, project: Path) -> None:
 
 
 def test_the_server_of_the_page_on_web_apps(project: Path, tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "how-to" / "from-a-web-app.md").read_text()
-    [server] = re.findall(r"```js\n(.*?)```", text, re.DOTALL)
-    (project / "server.mjs").write_text(server)
+    (project / "server.mjs").write_text(page_block("js"))
     shop = Shop(tmp_path)
     port = free_port()
     environment = {"BANDITS_URL": shop.service.url, "BANDITS_KEY": shop.key, "PORT": str(port)}

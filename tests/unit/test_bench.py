@@ -1,6 +1,7 @@
 """The benchmark on small generated problems: its protocol, and contestants of other people."""
 
 import json
+import pickle
 import zipfile
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def draw(n_users, rng):
 
 SMALL = Problem(
     "small", "Two kinds.", "click", HORIZON,
-    lambda folder, seed, sizes: drawn(draw, 20, HORIZON)(folder, seed, Sizes(200, 300)),
+    lambda folder, seed, sizes: drawn(draw, 20, HORIZON, folder, seed, Sizes(200, 300)),
     forms={"all": None}, replacement=True,
 )  # fmt: skip
 
@@ -206,6 +207,7 @@ def test_every_problem_says_what_it_is():
         assert problem.about.endswith(".")
         assert problem.forms
         assert problem.horizon >= 3
+        assert pickle.loads(pickle.dumps(problem)).name == name  # worker processes receive it
 
 
 def document():
@@ -243,6 +245,17 @@ def test_a_submission_with_an_error_is_refused(name, value, said):
     assert any(said in error for error in submission.errors(content))
 
 
+@pytest.mark.parametrize(("text", "said"), [("[1]", "object"), ("{", "cannot be read")])
+def test_a_file_that_is_no_submission_is_refused_in_a_sentence(
+    text, said, tmp_path, monkeypatch, capsys
+):
+    file = tmp_path / "results.json"
+    file.write_text(text)
+    monkeypatch.setattr("sys.argv", ["submission", str(file)])
+    assert submission.main() == 2
+    assert said in capsys.readouterr().out
+
+
 def test_the_kept_results_and_all_submissions_are_valid():
     files = [RESULTS / "bench.json", *submission.FOLDER.glob("*.json")]
     for file in files:
@@ -270,6 +283,7 @@ def test_the_short_form_plays_all_problems_on_any_number_of_processes(tmp_path):
     assert main(["bench", *options, *some, "--jobs", "2", "--out", str(two)]) == 0
     first, second = (json.loads((path / "results.json").read_text()) for path in (one, two))
     assert submission.errors(first) == []
+    assert not (one / "sushi.json").exists()  # kept only while a run is under way
     assert {row["setting"] for row in first["policies"]} == set(PROBLEMS)
     rows = {(r["setting"], r["form"], r["policy"]): r for r in first["policies"]}
     for row in second["policies"]:

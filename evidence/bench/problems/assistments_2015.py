@@ -1,5 +1,7 @@
 """Answers of 19,840 students to questions of 100 skills, in their order."""
 
+from functools import partial
+
 from evidence.bench.problem import Problem, Source
 
 HORIZON = 20
@@ -9,6 +11,6 @@ PROBLEM = Problem(
     about="Students answer questions of 100 skills; a policy picks the skill of the next question.",
     unit="correct answer",
     horizon=HORIZON,
-    load=SOURCE.split(HORIZON),
+    load=partial(SOURCE.split, HORIZON),
     files=(SOURCE.file,),
 )

@@ -1,5 +1,7 @@
 """Generated users of four kinds that want opposite things, and click rarely."""
 
+from functools import partial
+
 import numpy as np
 
 from evidence.bench.problem import Problem, drawn
@@ -25,7 +27,7 @@ PROBLEM = Problem(
     about="Generated users of four kinds with different favourites, who click rarely.",
     unit="click",
     horizon=HORIZON,
-    load=drawn(draw, LOGGED, HORIZON),
+    load=partial(drawn, draw, LOGGED, HORIZON),
     forms={"all": None},
     replacement=True,
 )

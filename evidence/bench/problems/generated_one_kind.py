@@ -1,5 +1,7 @@
 """Generated users who differ, but not in kinds: each action has a taste of its own."""
 
+from functools import partial
+
 import numpy as np
 
 from evidence.bench.problem import Problem, drawn
@@ -22,7 +24,7 @@ PROBLEM = Problem(
     about="Generated users with tastes of their own, which no other taste of theirs predicts.",
     unit="success",
     horizon=HORIZON,
-    load=drawn(draw, LOGGED, HORIZON),
+    load=partial(drawn, draw, LOGGED, HORIZON),
     forms={"all": None},
     replacement=True,
 )

@@ -1,5 +1,7 @@
 """A million ratings of films by 6,040 users of MovieLens (Harper & Konstan 2015)."""
 
+from functools import partial
+
 from evidence.bench.problem import Problem, Source
 from latentbandits.learning.logs.tables import TextFormat
 
@@ -13,6 +15,6 @@ PROBLEM = Problem(
     about="Users of MovieLens rate films in whole stars.",
     unit="star",
     horizon=HORIZON,
-    load=SOURCE.split(HORIZON),
+    load=partial(SOURCE.split, HORIZON),
     files=(SOURCE.file,),
 )

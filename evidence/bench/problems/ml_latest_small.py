@@ -1,5 +1,7 @@
 """100,836 ratings of films by 610 users of MovieLens (Harper & Konstan 2015)."""
 
+from functools import partial
+
 from evidence.bench.problem import Problem, Source
 
 HORIZON = 10
@@ -9,6 +11,6 @@ PROBLEM = Problem(
     about="Users of MovieLens rate films in half stars; there are few of them.",
     unit="star",
     horizon=HORIZON,
-    load=SOURCE.split(HORIZON),
+    load=partial(SOURCE.split, HORIZON),
     files=(SOURCE.file,),
 )

@@ -1,5 +1,7 @@
 """Full rankings of ten kinds of sushi by 2,000 people (Kamishima 2003)."""
 
+from functools import partial
+
 from evidence.bench.problem import Problem, Source
 
 HORIZON = 3
@@ -9,7 +11,7 @@ PROBLEM = Problem(
     about="People choose among ten kinds of sushi, each once; all their ranks are known.",
     unit="rank, 10 is best",
     horizon=HORIZON,
-    load=SOURCE.split(HORIZON),
+    load=partial(SOURCE.split, HORIZON),
     files=(SOURCE.file,),
     forms={"all": None},
 )

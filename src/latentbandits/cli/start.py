@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from latentbandits.learning.logs.tables import Table
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -35,26 +39,31 @@ def run(arguments: argparse.Namespace) -> int:
 
     name = arguments.name_column or arguments.action
     columns = list(dict.fromkeys([arguments.action, name]))
-    frame = read_table(arguments.actions, columns, text=columns).frame
-    ids, names = as_text(frame[arguments.action]).to_list(), as_text(frame[name]).to_list()
-    _check_ids(arguments, ids)
+    table = read_table(arguments.actions, columns, text=columns)
+    for column in columns:
+        if table.frame[column].dtype.is_nested():
+            raise ValueError(f"{arguments.actions}: the column {column} holds lists, not text")
+    ids = as_text(table.frame[arguments.action]).to_list()
+    names = as_text(table.frame[name]).to_list()
+    _check_ids(table, arguments.action, ids)
     catalogue = Catalogue(ids, [i if n is None else n for i, n in zip(ids, names, strict=True)])
     settings = {key: getattr(arguments, key) for key in ("rewards", "values", "mean", "spread")}
     model = save_start(arguments.out, catalogue, **settings)
     mean, variance = model.posterior_rewards(model.parameters(1), None)
+    count = "1 action" if len(ids) == 1 else f"{len(ids)} actions"
     sys.stdout.write(
-        f"{len(catalogue)} actions, {arguments.rewards}: expected reward {mean[0, 0, 0]:.3g}, "
+        f"{count}, {arguments.rewards}: expected reward {mean[0, 0, 0]:.3g}, "
         f"spread {variance[0, 0, 0] ** 0.5:.3g}; model in {arguments.out}\n"
     )
     return 0
 
 
-def _check_ids(arguments: argparse.Namespace, ids: list[str | None]) -> None:
+def _check_ids(table: Table, column: str, ids: list[str | None]) -> None:
     """Refuse an action without an id, or with the id of another one; name the row."""
     seen: set[str] = set()
-    for row, one in enumerate(ids, start=1):
+    for row, one in enumerate(ids):
         if not one:
-            raise ValueError(f"{arguments.actions}: row {row} has no {arguments.action}")
+            raise ValueError(f"{table.where(row)} has no {column}")
         if one in seen:
-            raise ValueError(f"{arguments.actions}: row {row} names the action {one!r} again")
+            raise ValueError(f"{table.where(row)} names the action {one!r} again")
         seen.add(one)

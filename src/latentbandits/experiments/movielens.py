@@ -242,7 +242,7 @@ class _Outcome(NamedTuple):
 
 
 def _play(work: frame.Work, data: Ratings, names: Sequence[str], settings: Settings) -> _Outcome:
-    from latentbandits.experiments.movielens_data import learn
+    from latentbandits.experiments.movielens_split import learn
 
     learned, parts = [], []
     for number in range(settings.splits):

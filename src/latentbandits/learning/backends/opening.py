@@ -28,7 +28,7 @@ from latentbandits.learning.backends.out_of_core import (
     open_partitions,
     write_partitions,
 )
-from latentbandits.learning.logs.rows import Log, conversion, read_log_with
+from latentbandits.learning.logs.rows import Log, conversion, read_log_with, seconds_of
 from latentbandits.learning.logs.tables import (
     DETECTED,
     LogError,
@@ -117,6 +117,7 @@ def read_interactions(
     unrewarded: float | None = None,
     more: Sequence[str] = (),
     lists: tuple[str, str] | None = None,
+    timed: bool = False,
 ) -> Interactions:
     """Read one log or several, each with the columns that are named, or found.
 
@@ -127,7 +128,7 @@ def read_interactions(
     are read too; an export has the users' attributes in `user_features`, and its column
     `features` is read as the features of the action that was chosen. `lists` are the columns of
     lists and of positions, if rows are positions of lists: then a row without a reward was not
-    observed, and is dropped in any table.
+    observed, and is dropped in any table. With `timed` the log has the times of its rows.
 
     >>> table = {"decision_id": ["a", "b", "c"], "session": ["x", "x", "y"], "action": [0, 1, 1],
     ...          "reward": [1.0, None, 0.0]}
@@ -147,10 +148,12 @@ def read_interactions(
     if not any(exports) and unrewarded is None and lists is None:
         names = columns[0]
         found = name_columns(names, user, action, reward)
-        plain, beside = read_log_with(source, *found, more, order=order, text_format=text_format)
+        plain, beside = read_log_with(
+            source, *found, more, order=order, timed=timed, text_format=text_format
+        )
         return Interactions(plain, more=beside)
     frames = [
-        _frame(part, names, user, action, reward, order, text_format, more)
+        _frame(part, names, user, action, reward, order, text_format, more, timed)
         for part, names in zip(parts, columns, strict=True)
     ]
     everything = _concatenated(frames)
@@ -171,6 +174,8 @@ def read_interactions(
             "what a missing one means (unrewarded=0 for clicks)"
         )
     has_order = order is not None and frame["order"].null_count() == 0
+    if timed and not has_order:
+        raise LogError(f"session_gap needs a time in every row: the column {order} lacks some")
     log, beside = read_log_with(
         frame,
         "user",
@@ -178,6 +183,7 @@ def read_interactions(
         "reward",
         [MORE + name for name in more],
         order="order" if has_order else None,
+        timed=timed,
     )
     beside = beside.rename({MORE + name: name for name in more})
     return Interactions(log, n_missing, unrewarded, replaced, beside)
@@ -241,6 +247,7 @@ def _frame(
     order: str | None,
     text_format: TextFormat,
     more: Sequence[str],
+    timed: bool,
 ) -> pl.DataFrame:
     """Return one table's rows as columns user, action, reward, order, id and cursor, and `more`."""
     own_user = user if user in names else _column(names, _USERS, "user")
@@ -270,6 +277,8 @@ def _frame(
     times = pl.Series([None] * len(table), dtype=pl.Null)
     if order is not None and order in wanted:
         times = table[order]
+        if timed:  # seconds, which are the same in all tables
+            times = pl.Series(seconds_of(times, order))
     return pl.DataFrame(
         {
             "user": as_text(table[own_user]),
@@ -437,6 +446,7 @@ class Opening:
     text_format: TextFormat = DETECTED
     list: str | None = None
     position: str | None = None
+    session_gap: float | None = None
     scratch: str | os.PathLike[str] | None = None
     partitions: str | os.PathLike[str] | None = None
     master: str | None = None
@@ -460,6 +470,8 @@ def opened(log: Any, opening: Opening, progress: Progress) -> Iterator[OnEngine]
         raise LogError(
             f"unrewarded needs the engine memory, not {chosen}: fill in missing rewards before"
         )
+    if opening.session_gap is not None:
+        raise LogError(f"session_gap needs the engine memory, not {chosen}")
     if chosen == "spark":
         from latentbandits.learning.backends.spark import on_spark
 
@@ -480,13 +492,18 @@ def _in_memory(log: Any, opening: Opening) -> OnEngine:
                 f"{', '.join(more)}: features are columns of a table; give `fit` the table itself, "
                 "not a Log"
             )
+        if opening.session_gap is not None and log.times is None:
+            raise LogError("session_gap needs the times of the rows, and this Log has none")
         return OnEngine(MemoryEngine(log), Interactions(log))
     names = ("user", "action", "reward", "order", "text_format", "unrewarded", "more")
+    timed = opening.session_gap is not None
+    if timed and opening.order is None:
+        raise LogError("session_gap needs the column of time: name it with --time (order=)")
     lists = None
     if opening.list is not None and opening.position is not None:
         lists = opening.list, opening.position
     options = {name: getattr(opening, name) for name in names}
-    read = read_interactions(log, **options, lists=lists)
+    read = read_interactions(log, **options, lists=lists, timed=timed)
     held = replace(read.log, beside=read.more) if more or lists else read.log
     return OnEngine(MemoryEngine(held), read)
 

@@ -23,6 +23,7 @@ PLAIN_NAMES = {"clicks": "bernoulli", "stars": "categorical", "counts": "poisson
 _VALUES = {"categorical": (1.0, 2.0, 3.0, 4.0, 5.0), "exponential": (0.5, 1.5)}
 _OTHER_VALUES = (0.0, 1.0)
 _WORTH = 2.0  # rewards that the default prior is worth: that of clicks is uniform
+_LARGEST = 1e100  # products of rewards must be finite
 _SAME = 0.01  # relative difference up to which a spread is the requested one
 
 
@@ -63,6 +64,9 @@ def start_model(
     centre = float(examples.mean()) if mean is None else mean
     if not np.isfinite(centre):
         raise ValueError(f"the expected reward must be a finite number; got {centre}")
+    largest = max(abs(centre), float(np.abs(examples).max()))
+    if largest > _LARGEST:
+        raise ValueError(f"rewards must be at most {_LARGEST:g} in size; got {largest:g}")
     deviation = None if spread is None else checks.positive_number("spread", spread)
     means = np.full((1, checks.positive_count("n_actions", n_actions)), centre)
     if family == "gaussian":
