@@ -157,7 +157,7 @@ def smearing(kind: type[TransformedRewards], inner: Learned, log: AnyLog) -> Flo
 #
 # Each family whose support contains all rewards learns from the same users, with its own number of
 # states, and predicts the same held-out rewards. Families are compared by their probability of the
-# cell of the recording resolution around each reward (`families`). Gaussian models of transformed
+# cell of the recording resolution around each reward (`Cells`). Gaussian models of transformed
 # rewards are compared as well, to recommend a transform.
 
 MOST_USERS = 2_000
