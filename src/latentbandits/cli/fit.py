@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, get_args
 
 from latentbandits.cli import log_options
-from latentbandits.options import Options, above_zero, add_json, add_seed, positive, whole
+from latentbandits.options import (
+    Options,
+    above_zero,
+    add_json,
+    add_seed,
+    duration,
+    positive,
+    whole,
+)
 
 WARNED = 3
 """Exit code of `--strict` where there are warnings."""
@@ -102,6 +110,8 @@ def _add_model(group: Options) -> None:
     moves = "whether a user's state moves between rows: %(choices)s (default auto: by held-out "
     moves += "evidence of rows in their order)"
     add("--dynamics", choices=("auto", "none", "markov"), default="auto", metavar="D", help=moves)
+    pause = "time between two rows of a user above which a state that moves has a matrix of its own"
+    add("--session-gap", type=_seconds, metavar="TIME", help=pause + " (30m; needs --time)")
     methods = "how arms are learned (default em)"
     add("--method", choices=("em", "spectral"), default="em", help=methods)
     noise = "standard deviation of a reward (default: from residuals)"
@@ -188,6 +198,10 @@ def _auto(kind: Callable[[str], Any]) -> Callable[[str], Any]:
         return text if text == "auto" else kind(text)
 
     return parse
+
+
+def _seconds(text: str) -> float:
+    return duration(text).total_seconds()
 
 
 def _numbers(text: str) -> list[float]:

@@ -18,7 +18,7 @@ from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.protocol import Context
 from latentbandits.policies.decision import ANYONE, Decision, at
 from latentbandits.policies.latent.bayes_ucb import mmGreedy
-from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.protocol import AnyPolicy, after_pause
 
 
 class Followed(NamedTuple):
@@ -34,12 +34,20 @@ class SessionBeliefs:
     def __init__(self, policy: AnyPolicy, n: int) -> None:
         self.policy, self.n = policy, n
         self.belief = policy.init(n)
+        self._gap = getattr(policy.model_or_none, "session_gap", None)
+        self._learned_at = np.full(n, np.nan)  # time of the latest decision that was learned from
 
-    def take(self, index: IntArray) -> Any:
-        """Return the belief of the sessions `index`; the whole of it where these are all."""
-        if len(index) == self.n:
-            return self.belief
-        return map_leaves(lambda leaf: leaf[index], self.belief)
+    def take(self, index: IntArray, times: FloatArray | None = None) -> Any:
+        """Return the belief of the sessions `index`; the whole of it where these are all.
+
+        With `times`, it is that of users who return at these times, if they come after a pause.
+        """
+        belief = self.belief
+        if len(index) < self.n:
+            belief = map_leaves(lambda leaf: leaf[index], belief)
+        if self._gap is None or times is None:
+            return belief
+        return after_pause(self.policy, belief, times - self._learned_at[index] > self._gap)
 
     def learn(
         self,
@@ -50,12 +58,16 @@ class SessionBeliefs:
         *,
         last: bool = True,
         looked: FloatArray | None = None,
+        times: FloatArray | None = None,
     ) -> None:
         """Replace the belief of the sessions `index` by what the policy learns from rewards.
 
-        `last` and `looked` are those of `update_position`, for positions of a list.
+        `last` and `looked` are those of `update_position`, for positions of a list; `times` are
+        those of the decisions.
         """
-        before = self.take(index)
+        before = self.take(index, times)
+        if times is not None:
+            self._learned_at[index] = np.fmax(self._learned_at[index], times)
         if last and looked is None:
             learned = self.policy.update(before, context, decision, reward)
         else:
@@ -188,7 +200,7 @@ def _walk(policy: AnyPolicy, log: DecisionLog, sessions: IntArray, step: Step) -
     for t in range(part.action.shape[1]):
         _learn_before(t, learner, part, made)
         rows = np.flatnonzero(part.active[:, t])
-        belief = learner.take(rows)
+        belief = learner.take(rows, None if part.times is None else part.times[rows, t])
         decision = step(t, sessions[rows], part.round(t, rows), belief) if len(rows) else None
         made.append((rows, decision))
 
@@ -224,7 +236,11 @@ def _learn_before(
             try:
                 taken = decision.take(np.searchsorted(deciding, rows))
                 context = log.round(j, rows).context
-                learner.learn(rows, context, taken, log.reward[rows, j], last=last, looked=chance)
+                times = None if log.times is None else log.times[rows, j]
+                learner.learn(
+                    rows, context, taken, log.reward[rows, j],
+                    last=last, looked=chance, times=times,
+                )  # fmt: skip
             except ValueError as error:
                 raise EvaluationError(
                     f"{learner.policy.name} cannot learn from the log: "

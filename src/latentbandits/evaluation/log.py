@@ -24,7 +24,7 @@ class LoggedRound(NamedTuple):
     action: IntArray  # (n,)
 
 
-_BY_ROUND = ("reward", "propensity", "eligible", "features", "items", "applied", "shown")
+_BY_ROUND = ("reward", "propensity", "eligible", "features", "items", "applied", "shown", "times")
 """Arrays that begin with sessions and rounds, as `action` does."""
 
 
@@ -55,6 +55,7 @@ class DecisionLog:
         length: positions of a list.
         shown: `(n, T)`, the positions that were shown and reached; None: all of every list.
         clicks: how users look at lists.
+        times: `(n, T)`, seconds at which decisions were made, for models that know pauses.
 
     >>> log = DecisionLog(np.array([[0, 1]]), np.array([[1.0, np.nan]]), np.array([2]), 2)
     >>> log.n_sessions, log.n_rounds, int(log.observed.sum())
@@ -75,6 +76,7 @@ class DecisionLog:
     length: int = 1
     shown: BoolArray | None = None
     clicks: ClickModel = field(default_factory=Each)
+    times: FloatArray | None = None
 
     def __post_init__(self) -> None:
         n, t = self.action.shape

@@ -11,7 +11,13 @@ import polars as pl
 
 from latentbandits.evaluation.log import REQUIRED, Columns, DecisionLog, EvaluationError
 from latentbandits.evaluation.logged_actions import LoggedActions
-from latentbandits.learning.logs.tables import TableSource, column_names, latest, read_table
+from latentbandits.learning.logs.tables import (
+    TableSource,
+    column_names,
+    latest,
+    milliseconds,
+    read_table,
+)
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.clicks import AnyClickModel, ClickModel, as_click_model
@@ -92,6 +98,7 @@ def read_decisions(
             )
         else:
             propensity = padded(chance, np.nan, np.float64)
+    decided = _times(frame, names.time)
     actions = LoggedActions(frame, names, model, catalogue)
     eligible = None if actions.eligible is None else padded(actions.eligible, False, np.bool_)
     log = DecisionLog(
@@ -109,6 +116,7 @@ def read_decisions(
         length=length,
         shown=padded(True, False, np.bool_) if length > 1 else None,
         clicks=clicks,
+        times=None if decided is None else padded(decided / 1000, np.nan, np.float64),
     )
     warnings = _kind_warnings(_kinds(frame, names), frame, names)
     missing = _missing_by_action(frame, names)
@@ -268,14 +276,10 @@ def _applied(
     frame: pl.DataFrame, names: Columns, padded: Callable[..., Any], lengths: IntArray
 ) -> IntArray | None:
     """Return the first decision after each reward came; None if each came before the next."""
-    if names.time not in frame.columns or names.reward_time not in frame.columns:
+    decided, came = _times(frame, names.time), _times(frame, names.reward_time)
+    if decided is None or came is None:  # the order of rounds is used instead
         return None
-    try:
-        decided = _milliseconds(frame[names.time]).to_numpy()
-        came = _milliseconds(frame[names.reward_time])
-    except pl.exceptions.PolarsError:  # not a time: the order of rounds is used instead
-        return None
-    times = padded(decided, np.iinfo(np.int64).max, np.int64)
+    times = padded(decided.to_numpy(), np.iinfo(np.int64).max, np.int64)
     arrival = padded(came.fill_null(0).to_numpy(), 0, np.int64)
     n, n_rounds = times.shape
     applied = np.empty((n, n_rounds), np.int64)
@@ -287,13 +291,14 @@ def _applied(
     return applied
 
 
-def _milliseconds(times: pl.Series) -> pl.Series:
-    """Return times as milliseconds since 1970; text is ISO 8601, as exports write it."""
-    if times.dtype == pl.String:
-        zoned = "%Y-%m-%dT%H:%M:%S%.f%z"
-        has_zone = times.str.contains(r"[+-]\d\d:?\d\d$").any()
-        times = times.str.to_datetime(zoned if has_zone else None, time_unit="ms")
-    return times.cast(pl.Datetime("ms")).to_physical()
+def _times(frame: pl.DataFrame, name: str) -> pl.Series | None:
+    """Return a column of times in milliseconds; None if there is none, or it holds no times."""
+    if name not in frame.columns:
+        return None
+    try:
+        return milliseconds(frame[name])
+    except pl.exceptions.PolarsError:
+        return None
 
 
 def _numbers(frame: pl.DataFrame, name: str) -> FloatArray:

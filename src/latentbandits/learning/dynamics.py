@@ -6,7 +6,8 @@ more than two paired standard errors over users. Replay does not judge it, becau
 user's rows in another order.
 
 `auto` first asks for little: whether the states of the still model predict held-out rows better if
-they are allowed to move with one small probability. If not, nothing more is tried.
+they are allowed to move with one small probability. If not, nothing more is tried. A requested
+`session_gap` is always tried: a state that moves across pauses alone may not show in that test.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ class MovingArms:
     family: Learnable
     n_paths: int = 0
     strength: float = inf
+    session_gap: float | None = None
 
     def select(
         self,
@@ -111,11 +113,15 @@ class MovingArms:
             if rows[-1].evidence is None or _past(rows):
                 progress.advance(len(wanted) - i - 1)
                 break
-        chosen, larger = self.choose(rows), rows[:0]
+        best = self.choose(rows)
+        learned = self._learned(kept, best.fit, seed, _CHOICE_TOLERANCE)
         if few is not kept:  # more users may hold more states
-            larger = [one for one in rows if one.fit and one.n_states > chosen.n_states]
-        fits = [(row, self._learned(kept, row.fit, seed)) for row in (chosen, *larger)]
-        best, learned = max(fits, key=lambda fit: fit[1].fitted.elbo)
+            for row in sorted(rows, key=lambda one: one.n_states):
+                if row.fit and row.n_states > best.n_states:
+                    other = self._learned(kept, row.fit, seed, _CHOICE_TOLERANCE)
+                    if other.fitted.elbo <= learned.fitted.elbo:
+                        break
+                    best, learned = row, other
         return self._settle(learned, held_out, tuple(rows), best)
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
@@ -151,7 +157,7 @@ class MovingArms:
             start = best_of(pieces, n_states, n_starts=3, tolerance=_CHOICE_TOLERANCE, seed=seed)
         except ValueError as error:
             return Candidate(n_states, None, reason=str(error))
-        chain = Chain.starting_at(start.mixture)
+        chain = Chain.starting_at(start.mixture, session_gap=self.session_gap)
         moved = climb_moving(problem, chain, tolerance=_CHOICE_TOLERANCE)
         judged = score(finish_moving(problem, moved, seed).model(), held_out)
         return Candidate(
@@ -176,7 +182,7 @@ class MovingArms:
         learner = self
         some = held_out.of_users(np.arange(min(_UNCERTAIN_USERS, held_out.n_users)))
         best = score(learned.model, some)
-        for n_paths, strength in UNCERTAIN:
+        for n_paths, strength in UNCERTAIN if self.session_gap is None else ():
             other = replace(self, n_paths=n_paths, strength=strength)
             model = other._set(learned.fitted).model()
             judged = score(model, some)
@@ -188,9 +194,12 @@ class MovingArms:
         rows = tuple(settled if row is chosen else row for row in rows)
         return Selection(learner, rows, settled, learned, score(learned.model, held_out))
 
-    def _learned(self, log: Engine, chain: Chain, seed: int) -> Learned:
+    def _learned(
+        self, log: Engine, chain: Chain, seed: int, tolerance: float = TOLERANCE
+    ) -> Learned:
         problem = Problem.from_log(self.family, log)
-        tolerance = LARGE_TOLERANCE * log.n_users if log.n_events > LARGE else TOLERANCE
+        if log.n_events > LARGE:
+            tolerance = LARGE_TOLERANCE * log.n_users
         moved = climb_moving(problem, chain, tolerance=tolerance)
         fitted = self._set(finish_moving(problem, moved, seed))
         return Learned(fitted.model(), None, log.action_counts, fitted=fitted)
@@ -246,6 +255,7 @@ class DynamicsChoice:
     def report(self, model: Any) -> dict[str, Any]:
         """Return the choice as plain data, with the moves of the written model."""
         moves = None if self.chosen == "none" else model.transition
+        returning = None if self.chosen == "none" else model.returning
         return {
             "chosen": self.chosen,
             "reason": self.reason,
@@ -253,6 +263,8 @@ class DynamicsChoice:
             "nats_per_user": None if self.nats is None else self.nats.mean,
             "stderr": self.nats.stderr if self.nats and np.isfinite(self.nats.stderr) else None,
             "transition": None if moves is None else moves.tolist(),
+            "returning": None if returning is None else returning.tolist(),
+            "session_gap": None if self.chosen == "none" else model.session_gap,
         }
 
 
@@ -267,6 +279,7 @@ def choose_dynamics(
     states: Sequence[int] | None,
     *,
     order: str | None,
+    session_gap: float | None,
     seed: int,
     progress: Progress,
 ) -> tuple[Selection, DynamicsChoice]:
@@ -283,7 +296,7 @@ def choose_dynamics(
         reason = "only the state of arms whose rewards are not transformed can move"
     elif np.diff(held_out.starts).max() < 2:
         reason = "no held-out user has two rows"
-    elif dynamics == "auto":
+    elif dynamics == "auto" and session_gap is None:
         reason = _not_worth_trying(selection, held_out, order)
     if reason and dynamics == "markov":
         raise LogError(f"dynamics markov: {reason}")
@@ -292,7 +305,9 @@ def choose_dynamics(
     assert isinstance(learner, ArmsLearner)
     family = learner.family.with_noise_by_action() if learner.by_action else learner.family
     try:
-        moving = MovingArms(family).select(kept, held_out, states, seed, progress)
+        moving = MovingArms(family, session_gap=session_gap).select(
+            kept, held_out, states, seed, progress
+        )
     except LogError as error:
         if dynamics == "markov":
             raise

@@ -20,7 +20,7 @@ from latentbandits.learning.logs.summary import LogSummary
 from latentbandits.learning.logs.tables import TableSource, read_table
 from latentbandits.learning.transforms import TRANSFORMS, Transform
 from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.checks import BoolArray, FloatArray, positive_count
+from latentbandits.models.checks import BoolArray, FloatArray, positive_count, positive_number
 from latentbandits.models.registry import reward_families, reward_family
 
 Kind = Literal["auto", "linear", "arms"]
@@ -47,6 +47,8 @@ class FitOptions(Opening):
         list: column of the lists in which actions were shown together; None: `list_id`, if the
             log is an export with lists.
         position: column of the positions in a list, from 1 at the top; None: `list_position`.
+        session_gap: seconds between two rows of a user that make a pause: a state that moves then
+            moves across pauses by a matrix of its own; None: pauses do not count.
         more: further columns; `fit` adds those of the features.
         text_format: separator, encoding and columns of delimited text; detected by default.
         engine: where the log is summed: "memory"; "out_of_core", for a folder of Parquet larger
@@ -119,6 +121,10 @@ class FitOptions(Opening):
         _one_of("rewards", rewards, ("auto", *reward_families()))
         _one_of("method", self.method, get_args(Method))
         _one_of("dynamics", self.dynamics, get_args(Dynamics))
+        if self.session_gap is not None:
+            positive_number("session_gap", self.session_gap)
+            if self.dynamics == "none":
+                raise LogError("session_gap is for a state that moves: leave dynamics none out")
         if self.dynamics == "markov" and (kind == "linear" or transform is not None):
             raise LogError(
                 "dynamics markov is for models of --kind arms, without a transform: the state of "

@@ -517,7 +517,7 @@ def _let_move(choice: Choice, users: Users, options: FitOptions, bar: Progress) 
         return replace(choice, dynamics=DynamicsChoice("none", "it has attributes or lists"))
     selection, chosen = choose_dynamics(
         dynamics, choice.selection, users.few, users.choosing, options.wanted_states,
-        order=options.order, seed=options.seed, progress=bar,
+        order=options.order, session_gap=options.session_gap, seed=options.seed, progress=bar,
     )  # fmt: skip
     return replace(choice, selection=selection, dynamics=chosen)
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.arms.bernoulli import BernoulliArms
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.markov import Markov, switching_matrix
 from latentbandits.models.protocol import KnownModel
 
@@ -116,6 +116,7 @@ class Expected(NamedTuple):
 
     states: FloatArray  # (n_rows, n_states): P(s | the user's rewards), by round
     moves: FloatArray  # (n_states, n_states): number of moves from s to s'
+    returns: FloatArray  # (n_states, n_states): the same across pauses
     log_predictive: FloatArray  # (n_rows,): log density of each row given the user's earlier ones
 
     @property
@@ -128,33 +129,55 @@ class Expected(NamedTuple):
         return total
 
 
+class Pauses(NamedTuple):
+    """The rows that come after a pause of their user, and how the state moves across it."""
+
+    after: BoolArray  # (n_rows,), in the order of `Rounds`
+    returning: FloatArray  # (n_states, n_states)
+
+
 def expected_states(
-    log_density: FloatArray, rounds: Rounds, transition: FloatArray, prior: FloatArray
+    log_density: FloatArray,
+    rounds: Rounds,
+    transition: FloatArray,
+    prior: FloatArray,
+    pauses: Pauses | None = None,
 ) -> Expected:
     """Return the expected states and moves of all users: forward and backward messages.
 
     `log_density` is log p(r | s), `(n_rows, n_states)`, in the order of `rounds`. The weights
-    `transition` and `prior` need not sum to one.
+    `transition` and `prior` need not sum to one. Before a row after a pause the state moves by
+    `transition`, as always, and then by that of the pause.
     """
+    if pauses is None:
+        pauses = Pauses(np.zeros(len(log_density), np.bool_), transition)
     top = log_density.max(axis=1, keepdims=True)
     density = np.exp(log_density - top)
     forward, scale = np.empty_like(density), np.empty((len(density), 1))
     predicted = prior[None]
     for now in rounds.each():
-        message = predicted[: now.stop - now.start] * density[now]
+        predicted = predicted[: now.stop - now.start]
+        if now.start > 0:
+            after = pauses.after[now]
+            predicted[after] = predicted[after] @ pauses.returning
+        message = predicted * density[now]
         scale[now] = message.sum(axis=1, keepdims=True)
         forward[now] = message / scale[now]
         predicted = forward[now] @ transition
-    states, moves = forward.copy(), np.zeros_like(transition)
-    ahead = np.zeros((0, len(transition)))
+    states, moves, returns = forward.copy(), np.zeros_like(transition), np.zeros_like(transition)
+    ahead, later = np.zeros((0, len(transition))), slice(0, 0)
     for now in reversed(rounds.each()):
         n = len(ahead)  # users with a next round
+        after = pauses.after[later]
+        returns += (forward[now][:n][after] @ transition).T @ ahead[after]
+        ahead[after] = ahead[after] @ pauses.returning.T
         moves += forward[now][:n].T @ ahead
         backward = np.ones((now.stop - now.start, len(transition)))
         backward[:n] = ahead @ transition.T
         states[now] *= backward
-        ahead = density[now] * backward / scale[now]
-    return Expected(states, transition * moves, (np.log(scale) + top)[:, 0])
+        ahead, later = density[now] * backward / scale[now], now
+    log_predictive = (np.log(scale) + top)[:, 0]
+    return Expected(states, transition * moves, pauses.returning * returns, log_predictive)
 
 
 def _emissions(model: KnownModel, sequences: Sequence[UserSequence]) -> tuple[FloatArray, Rounds]:

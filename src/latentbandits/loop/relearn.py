@@ -27,6 +27,7 @@ from latentbandits.evaluation.intervals import (
 from latentbandits.evaluation.reading import read_decisions
 from latentbandits.learning.fit_options import FitOptions
 from latentbandits.learning.fitting import Fit, fit
+from latentbandits.learning.logs.tables import column_names
 from latentbandits.learning.save import save_fit
 from latentbandits.loop import data
 from latentbandits.loop.caller_features import brings_features, encode_log, keep_names
@@ -312,6 +313,10 @@ class Relearner:
         columns = ["decision_id", "session", "action", "reward", "time"]
         older = list(settings.with_logs)
         try:
+            gap = getattr(current.model, "session_gap", None)
+            if gap is not None and all("time" in column_names(log) for log in older):
+                pauses = {"order": "time", "session_gap": gap}
+                settings = replace(settings, fit_options=settings.fit_options | pauses)
             if current.brings_features:
                 columns += ["features", "index"]
                 options = settings.fit_options | {"features": ["features"]}

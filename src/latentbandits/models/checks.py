@@ -253,25 +253,25 @@ def extended_prior(prior: FloatArray, probability: float) -> FloatArray:
     return np.concatenate([prior * (1 - probability), last], axis=-1)
 
 
-def transition_matrix(value: ArrayLike, n_states: int) -> FloatArray:
+def transition_matrix(value: ArrayLike, n_states: int, name: str = "transition") -> FloatArray:
     """Return P(next state | state), `(n_states, n_states)`; ValueError unless rows sum to one."""
-    array = finite_array("transition", value, (2,))
+    array = finite_array(name, value, (2,))
     if array.shape != (n_states, n_states):
         raise ValueError(
-            f"transition must be of shape (n_states, n_states) = {(n_states, n_states)}; "
+            f"{name} must be of shape (n_states, n_states) = {(n_states, n_states)}; "
             f"got {array.shape}"
         )
     if (array < 0).any():
         row, column = (int(i) for i in np.argwhere(array < 0)[0])
         raise ValueError(
-            f"transition must not be negative; transition[{row}, {column}] is {array[row, column]}"
+            f"{name} must not be negative; {name}[{row}, {column}] is {array[row, column]}"
         )
     totals = array.sum(axis=1)
     wrong = np.abs(totals - 1) > _SUM_TOLERANCE
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(
-            f"every row of transition must sum to one; row {row} sums to {totals[row]:g}: "
+            f"every row of {name} must sum to one; row {row} sums to {totals[row]:g}: "
             "divide each row by its sum"
         )
     rows: FloatArray = array / totals[:, None]

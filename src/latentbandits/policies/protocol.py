@@ -398,6 +398,30 @@ def begin(policy: AnyPolicy, users: Sequence[Row | None]) -> Any:
     return policy.shift_state_prior(belief, gate.log_prior(users, average) - average)
 
 
+def after_pause(policy: AnyPolicy, belief: Any, returned: BoolArray) -> Any:
+    """Return the belief of sessions, moved across a pause where the user `returned` (n,).
+
+    A model whose state moves across pauses has a matrix `returning`. Other models, and policies
+    that keep no posterior over states, keep their belief.
+
+    >>> import numpy as np
+    >>> from latentbandits import GaussianArms, Markov, mTS
+    >>> stays = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.3, state_prior=[0.9, 0.1])
+    >>> model = Markov(stays, [[0.9, 0.1], [0.1, 0.9]], 0, None, [[0.5, 0.5], [0.5, 0.5]], 1800.0)
+    >>> belief = after_pause(mTS(model), mTS(model).init(2), np.array([False, True]))
+    >>> mTS(model).state_probabilities(belief).round(2)
+    array([[0.9, 0.1],
+           [0.5, 0.5]])
+    """
+    returning = getattr(policy.model_or_none, "returning", None)
+    before = policy.state_probabilities(belief)
+    if returning is None or before is None or before.shape[1] != len(returning):
+        return belief
+    with np.errstate(divide="ignore"):
+        shift = np.log(before @ returning) - np.log(before)
+    return policy.shift_state_prior(belief, np.where(returned[:, None], shift, 0.0))
+
+
 def gate_of(policy: AnyPolicy) -> Gate | None:
     """Return the gate of a policy's model; None if there is none."""
     gate: Gate | None = part(policy.model_or_none, "gate")

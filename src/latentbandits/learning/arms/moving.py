@@ -2,8 +2,9 @@
 
 It is the mixture of `mixture`, but each row has a state of its own: the first is drawn from pi, and
 each next one from the row of its predecessor in the transition matrix P (Beal 2003, chapter 3). The
-rows of P have a sticky Dirichlet prior. With gamma[t, s] the probability of state s in row t given
-all rewards of the user,
+rows of P have a sticky Dirichlet prior. Before a row that comes after a pause, the state moves once
+more, by a matrix of its own with the same prior. With gamma[t, s] the probability of state s in row
+t given all rewards of the user,
 
     log density of row t in state s = t(r_t) . E[eta(theta[s, a_t])]
     phi[s, a] = phi0[a] + sum_t gamma[t, s] t(r_t) over the rows of action a
@@ -25,10 +26,10 @@ from latentbandits.learning.arms.coordinate_ascent import Problem
 from latentbandits.learning.arms.fitted import FittedArms, observed_less
 from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.transitions import Rounds, expected_states
+from latentbandits.learning.transitions import Expected, Pauses, Rounds, expected_states
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.arms.learnable import Learnable
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.markov import Markov, switching_matrix
 from latentbandits.models.numerics import dirichlet
 
@@ -49,19 +50,34 @@ class Chain(NamedTuple):
 
     mixture: Mixture  # R = 1
     moves: FloatArray  # (S, S): parameters of q(P)
+    returns: FloatArray | None = None  # the same of the matrix of pauses, if there are any
+    session_gap: float | None = None  # seconds between two rows that make a pause
 
     @classmethod
-    def starting_at(cls, mixture: Mixture, moving: float = MOVING) -> Chain:
+    def starting_at(
+        cls, mixture: Mixture, moving: float = MOVING, session_gap: float | None = None
+    ) -> Chain:
         """Return a chain with the states of a mixture, that moves with this probability."""
         n_states = mixture.shares.shape[1]
         rows = mixture.shares.sum() / n_states * switching_matrix(n_states, moving)
-        return cls(mixture, rows + sticky_prior(n_states))
+        prior = sticky_prior(n_states)
+        return cls(mixture, rows + prior, None if session_gap is None else prior, session_gap)
 
     @property
     def transition(self) -> FloatArray:
         """E[P]."""
-        rows: FloatArray = self.moves / self.moves.sum(axis=1, keepdims=True)
-        return rows
+        return _mean(self.moves)
+
+    @property
+    def returning(self) -> FloatArray | None:
+        """The mean of the matrix of pauses."""
+        return None if self.returns is None else _mean(self.returns)
+
+
+def _mean(counts: FloatArray) -> FloatArray:
+    """Return the means of Dirichlet distributions, one for each row."""
+    rows: FloatArray = counts / counts.sum(axis=1, keepdims=True)
+    return rows
 
 
 def sticky_prior(n_states: int) -> FloatArray:
@@ -79,6 +95,7 @@ class OrderedRows:
     users: IntArray  # (n_rows,)
     keys: Keys  # (n_users,)
     n_actions: int
+    returns: BoolArray | None = None  # (n_rows,): rows after a pause
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +103,10 @@ class PrepareRows:
     """A callable that turns a bucket's log into its ordered rows."""
 
     family: Learnable
+    session_gap: float | None = None
 
     def __call__(self, log: Log) -> OrderedRows:
-        rounds = Rounds.of_users(log.starts)
+        rounds, gap = Rounds.of_users(log.starts), self.session_gap
         rewards = self.family.outcomes(np.asarray(log.rewards), log.positions)
         return OrderedRows(
             rounds,
@@ -97,6 +115,7 @@ class PrepareRows:
             log.users[rounds.place],
             log.keys,
             log.n_actions,
+            None if gap is None else log.after_pause(gap)[rounds.place],
         )
 
 
@@ -106,6 +125,7 @@ class Broadcast(NamedTuple):
     coefficients: FloatArray  # (S, A, K): E[eta]
     prior: FloatArray  # (S,): exp E[log pi]
     transition: FloatArray  # (S, S): exp E[log P]
+    returning: FloatArray | None = None  # (S, S): the same of the matrix of pauses
 
 
 class Sums(NamedTuple):
@@ -113,6 +133,7 @@ class Sums(NamedTuple):
 
     arms: vb.Sums
     moves: FloatArray  # (S, S): expected number of moves
+    returns: FloatArray  # (S, S): the same across pauses
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,14 +143,21 @@ class MovingPass:
     prepare: PrepareRows
 
     def summarise(self, rows: OrderedRows, current: Broadcast) -> Sums:
-        density = row_density(rows, current.coefficients)
-        expected = expected_states(density, rows.rounds, current.transition, current.prior)
+        expected = _expected(rows, current)
         arms = vb.Sums(
             _by_action(rows, expected.states)[None],
             expected.first(rows.rounds)[None],
             np.array([expected.log_likelihood]),
         )
-        return Sums(arms, expected.moves)
+        return Sums(arms, expected.moves, expected.returns)
+
+
+def _expected(rows: OrderedRows, current: Broadcast) -> Expected:
+    density = row_density(rows, current.coefficients)
+    pauses = None
+    if rows.returns is not None and current.returning is not None:
+        pauses = Pauses(rows.returns, current.returning)
+    return expected_states(density, rows.rounds, current.transition, current.prior, pauses)
 
 
 def row_density(rows: OrderedRows, coefficients: FloatArray) -> FloatArray:
@@ -166,17 +194,21 @@ def climb_moving(
 ) -> Moved:
     """Repeat passes until the ELBO gains less than `tolerance`; it never falls."""
     family, chain = problem.family, start
-    step = MovingPass(PrepareRows(family))
+    step = MovingPass(PrepareRows(family, start.session_gap))
     before = sticky_prior(len(start.moves))
     elbos: list[float] = []
     while True:
         sums = problem.engine.fold(step, _broadcast(family, chain))
         kl = dirichlet.divergence(chain.moves, before).sum()
+        if chain.returns is not None:
+            kl += dirichlet.divergence(chain.returns, before).sum()
         elbos.append(float(problem.elbo(chain.mixture, sums.arms)[0] - kl))
         slow = len(elbos) > 1 and elbos[-1] - elbos[-2] < tolerance
         if slow or len(elbos) == max_passes:
             return Moved(chain, sums, tuple(elbos))
-        chain = Chain(problem.step(chain.mixture, sums.arms), before + sums.moves)
+        returns = None if chain.returns is None else before + sums.returns
+        mixture = problem.step(chain.mixture, sums.arms)
+        chain = Chain(mixture, before + sums.moves, returns, start.session_gap)
 
 
 def _broadcast(family: Learnable, chain: Chain) -> Broadcast:
@@ -185,6 +217,7 @@ def _broadcast(family: Learnable, chain: Chain) -> Broadcast:
         family.coefficients(mixture.phi, mixture.noise)[0],
         np.exp(dirichlet.expected_log(mixture.shares[0])),
         np.exp(dirichlet.expected_log(chain.moves)),
+        None if chain.returns is None else np.exp(dirichlet.expected_log(chain.returns)),
     )
 
 
@@ -212,9 +245,8 @@ class ScorePass:
     chosen: Keys | None
 
     def summarise(self, rows: OrderedRows, parameters: Scoring) -> FloatArray:
-        current, n_users = parameters.current, len(rows.keys)
-        density = row_density(rows, current.coefficients)
-        expected = expected_states(density, rows.rounds, current.transition, current.prior)
+        n_users = len(rows.keys)
+        expected = _expected(rows, parameters.current)
         cell = rows.users * rows.n_actions + rows.actions
         counts, sums = rows.statistics @ parameters.counting, rows.statistics @ parameters.paying
         size = n_users * rows.n_actions
@@ -239,8 +271,15 @@ class FittedMoving(FittedArms):
     n_paths: int = 0
 
     def model(self) -> Markov:  # type: ignore[override]
-        shares = self.mixture.state_prior()[0]
-        return Markov(super().model(), self.chain.transition, self.n_paths, shares)
+        shares, chain = self.mixture.state_prior()[0], self.chain
+        return Markov(
+            super().model(),
+            chain.transition,
+            self.n_paths,
+            shares,
+            chain.returning,
+            chain.session_gap,
+        )
 
 
 def finish_moving(problem: Problem, moved: Moved, seed: int = 0) -> FittedMoving:
@@ -255,7 +294,8 @@ def finish_moving(problem: Problem, moved: Moved, seed: int = 0) -> FittedMoving
         family.mean_statistic(mixture.phi[0]),
         *family.counts_and_sums,
     )
-    known = engine.fold(ScorePass(PrepareRows(problem.family), sampled), scoring)
+    prepare = PrepareRows(problem.family, moved.chain.session_gap)
+    known = engine.fold(ScorePass(prepare, sampled), scoring)
     scale = max(1.0, n_users / MOST_USERS)
 
     def loss(labelled: FloatArray) -> FloatArray:

@@ -198,13 +198,21 @@ def _score_rounds(
     lengths = np.minimum(np.diff(log.starts), MOST_ROUNDS)
     order = np.argsort(-lengths, kind="stable")  # users with more rounds come first
     belief = joint.prior(model, log.n_users)
-    arms = inner.model if isinstance(inner, Markov) else None
+    arms, returning, after_pause = None, None, None
+    if isinstance(inner, Markov):
+        arms, returning = inner.model, inner.returning
+        if inner.session_gap is not None and log.times is not None:
+            after_pause = log.after_pause(inner.session_gap)
     rng = np.random.default_rng(0)
     parts: list[tuple[NDArray[Any], ...]] = []
     for t in range(int(lengths.max())):
         n = int((lengths > t).sum())
         belief = _first(belief, n)
         event = log.starts[order[:n]] + t
+        if returning is not None and after_pause is not None:
+            moved = states.move(belief.log_weights, returning)
+            weights = np.where(after_pause[event][:, None], moved, belief.log_weights)
+            belief = belief._replace(log_weights=weights)
         reward, played = log.rewards[event], log.actions[event]
         context, action = None, played
         if features is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from latentbandits.options import in_words
 from latentbandits.report.notebook import plural
 from latentbandits.report.report import Estimate, Table
 
@@ -191,7 +192,15 @@ def dynamics_sentence(report: Mapping[str, Any]) -> str:
     if dynamics["chosen"] == "none":
         return f"The state of a user stands still: {dynamics['reason']}."
     lasts = ", ".join(f"{state['lasts']:.3g}" for state in report["states"])
-    return f"The state of a user moves, and lasts {lasts} rounds on average: {dynamics['reason']}."
+    pause = ""
+    if dynamics["returning"] is not None:
+        stays = ", ".join(f"{row[s]:.0%}" for s, row in enumerate(dynamics["returning"]))
+        pause = f" After a pause of {in_words(dynamics['session_gap'])} users are still in it in "
+        pause += f"{stays} of the cases."
+    return (
+        f"The state of a user moves, and lasts {lasts} rounds on average: {dynamics['reason']}."
+        f"{pause}"
+    )
 
 
 def _worth(worth: Mapping[str, Any]) -> Table:

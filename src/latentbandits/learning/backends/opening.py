@@ -165,6 +165,7 @@ class Opening:
     text_format: TextFormat = DETECTED
     list: str | None = None
     position: str | None = None
+    session_gap: float | None = None
     scratch: str | os.PathLike[str] | None = None
     partitions: str | os.PathLike[str] | None = None
     master: str | None = None
@@ -188,6 +189,8 @@ def opened(log: Any, opening: Opening, progress: Progress) -> Iterator[OnEngine]
         raise LogError(
             f"unrewarded needs the engine memory, not {chosen}: fill in missing rewards before"
         )
+    if opening.session_gap is not None:
+        raise LogError(f"session_gap needs the engine memory, not {chosen}")
     if chosen == "spark":
         from latentbandits.learning.backends.spark import on_spark
 
@@ -208,13 +211,18 @@ def _in_memory(log: Any, opening: Opening) -> OnEngine:
                 f"{', '.join(more)}: features are columns of a table; give `fit` the table itself, "
                 "not a Log"
             )
+        if opening.session_gap is not None and log.times is None:
+            raise LogError("session_gap needs the times of the rows, and this Log has none")
         return OnEngine(MemoryEngine(log), Interactions(log))
     names = ("user", "action", "reward", "order", "text_format", "unrewarded", "more")
+    timed = opening.session_gap is not None
+    if timed and opening.order is None:
+        raise LogError("session_gap needs the column of time: name it with --time (order=)")
     lists = None
     if opening.list is not None and opening.position is not None:
         lists = opening.list, opening.position
     options = {name: getattr(opening, name) for name in names}
-    read = read_interactions(log, **options, lists=lists)
+    read = read_interactions(log, **options, lists=lists, timed=timed)
     held = replace(read.log, beside=read.more) if more or lists else read.log
     return OnEngine(MemoryEngine(held), read)
 

@@ -13,7 +13,7 @@ import polars as pl
 from latentbandits.learning.backends.backend import Engine
 from latentbandits.learning.backends.out_of_core import MORE
 from latentbandits.learning.logs.formats import DETECTED, LogError, TextFormat
-from latentbandits.learning.logs.rows import Log, conversion, read_log_with
+from latentbandits.learning.logs.rows import Log, conversion, read_log_with, seconds_of
 from latentbandits.learning.logs.tables import (
     TableSource,
     as_text,
@@ -95,6 +95,7 @@ def read_interactions(
     unrewarded: float | None = None,
     more: Sequence[str] = (),
     lists: tuple[str, str] | None = None,
+    timed: bool = False,
 ) -> Interactions:
     """Read one log or several, each with the columns that are named, or found.
 
@@ -105,7 +106,7 @@ def read_interactions(
     are read too; an export has the users' attributes in `user_features`, and its column
     `features` is read as the features of the action that was chosen. `lists` are the columns of
     lists and of positions, if rows are positions of lists: then a row without a reward was not
-    observed, and is dropped in any table.
+    observed, and is dropped in any table. With `timed` the log has the times of its rows.
 
     >>> table = {"decision_id": ["a", "b", "c"], "session": ["x", "x", "y"], "action": [0, 1, 1],
     ...          "reward": [1.0, None, 0.0]}
@@ -125,10 +126,12 @@ def read_interactions(
     if not any(exports) and unrewarded is None and lists is None:
         names = columns[0]
         found = name_columns(names, user, action, reward)
-        plain, beside = read_log_with(source, *found, more, order=order, text_format=text_format)
+        plain, beside = read_log_with(
+            source, *found, more, order=order, timed=timed, text_format=text_format
+        )
         return Interactions(plain, more=beside)
     frames = [
-        _frame(part, names, user, action, reward, order, text_format, more)
+        _frame(part, names, user, action, reward, order, text_format, more, timed)
         for part, names in zip(parts, columns, strict=True)
     ]
     everything = _concatenated(frames)
@@ -149,6 +152,8 @@ def read_interactions(
             "what a missing one means (unrewarded=0 for clicks)"
         )
     has_order = order is not None and frame["order"].null_count() == 0
+    if timed and not has_order:
+        raise LogError(f"session_gap needs a time in every row: the column {order} lacks some")
     log, beside = read_log_with(
         frame,
         "user",
@@ -156,6 +161,7 @@ def read_interactions(
         "reward",
         [MORE + name for name in more],
         order="order" if has_order else None,
+        timed=timed,
     )
     beside = beside.rename({MORE + name: name for name in more})
     return Interactions(log, n_missing, unrewarded, replaced, beside)
@@ -219,6 +225,7 @@ def _frame(
     order: str | None,
     text_format: TextFormat,
     more: Sequence[str],
+    timed: bool,
 ) -> pl.DataFrame:
     """Return one table's rows as columns user, action, reward, order, id and cursor, and `more`."""
     own_user = user if user in names else _column(names, _USERS, "user")
@@ -248,6 +255,8 @@ def _frame(
     times = pl.Series([None] * len(table), dtype=pl.Null)
     if order is not None and order in wanted:
         times = table[order]
+        if timed:  # seconds, which are the same in all tables
+            times = pl.Series(seconds_of(times, order))
     return pl.DataFrame(
         {
             "user": as_text(table[own_user]),

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from latentbandits.learning import user_hash
 from latentbandits.learning.logs.formats import DETECTED, LogError, TextFormat
-from latentbandits.learning.logs.tables import Table, TableSource, as_text, read_table
+from latentbandits.learning.logs.tables import (
+    Table,
+    TableSource,
+    as_text,
+    milliseconds,
+    read_table,
+)
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.policies.decision import LARGEST_REWARD
@@ -69,6 +75,7 @@ class Log:
         beside: further columns, unencoded, one row for each event.
         lists: `(n_events,)`: the number of the list that showed the action.
         positions: `(n_events,)`: its position there, counted from 0.
+        times: `(n_events,)`: in seconds, where pauses count.
 
     >>> log = read_log({"u": ["b", "a", "b"], "a": [7, 7, 9], "r": [1, 0, 0]}, "u", "a", "r")
     >>> log.users, log.actions, log.rewards
@@ -89,6 +96,7 @@ class Log:
     beside: pl.DataFrame | None = None  # one row for each event: further columns, unencoded
     lists: IntArray | None = None
     positions: IntArray | None = None
+    times: FloatArray | None = None
 
     def __post_init__(self) -> None:
         for array in (self.users, self.actions, self.rewards):
@@ -125,6 +133,18 @@ class Log:
     def n_repeated_rows(self) -> int:
         """Rows of the table that repeat an earlier row in all columns that were read."""
         return 0 if self.repeats is None else int(np.count_nonzero(self.repeats))
+
+    def after_pause(self, session_gap: float) -> BoolArray:
+        """Return the rows more than `session_gap` seconds after their user's row before.
+
+        >>> log = read_log({"u": [1, 1, 1, 2], "a": list("xyxy"), "r": [1, 5, 2, 0]}, "u", "a", "r")
+        >>> replace(log, times=np.array([0.0, 60.0, 4000.0, 9000.0])).after_pause(1800.0)
+        array([False, False,  True, False])
+        """
+        assert self.times is not None
+        after = np.diff(self.times, prepend=0.0) > session_gap
+        after[self.starts[:-1][np.diff(self.starts) > 0]] = False
+        return after
 
     @property
     def _pairs(self) -> IntArray:
@@ -184,6 +204,7 @@ class Log:
             beside=None if self.beside is None else self.beside[events],
             lists=_taken(self.lists, events),
             positions=_taken(self.positions, events),
+            times=_taken(self.times, events),
         )
 
     def split_users(self, share: float, rng: np.random.Generator) -> tuple[Log, Log]:
@@ -224,6 +245,7 @@ def join_logs(parts: Sequence[Log], action_ids: tuple[str, ...]) -> Log:
         _stacked([part.beside for part in parts]),
         _joined([part.lists for part in parts]),
         _joined([part.positions for part in parts]),
+        _joined([part.times for part in parts]),
     )
     return joined.of_users(np.argsort(joined.keys, kind="stable"))
 
@@ -258,9 +280,13 @@ def read_log_with(
     more: Sequence[str],
     *,
     order: str | None = None,
+    timed: bool = False,
     text_format: TextFormat = DETECTED,
 ) -> tuple[Log, pl.DataFrame]:
-    """Return the log as `read_log` does, and the columns `more` with one row for each event."""
+    """Return the log as `read_log` does, and the columns `more` with one row for each event.
+
+    With `timed` the log has the times of its rows, from the column `order`.
+    """
     columns = [user, action, reward] + ([order] if order is not None else [])
     if len(set(columns)) < len(columns):
         raise LogError(f"user, action, reward and order are different columns; got {columns}")
@@ -287,8 +313,23 @@ def read_log_with(
         user_ids,
         action_ids,
         frame["repeat"].to_numpy().astype(np.bool_) if repeats.any() else None,
+        times=seconds_of(frame["order"], order) if timed and order is not None else None,
     )
     return log, beside
+
+
+def seconds_of(times: pl.Series, column: str) -> FloatArray:
+    """Return times as seconds; numbers are seconds already."""
+    try:
+        seconds = times if times.dtype.is_numeric() else milliseconds(times) / 1000
+    except pl.exceptions.PolarsError:
+        seconds = pl.Series([None])
+    if seconds.null_count():
+        raise LogError(
+            f"session_gap needs a column of times, as seconds or dates; {column} holds "
+            f"{times.dtype}, such as {times[0]!r}"
+        )
+    return seconds.cast(pl.Float64).to_numpy()
 
 
 def _times(table: Table, order: str) -> pl.Series:

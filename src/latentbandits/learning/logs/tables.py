@@ -260,3 +260,12 @@ def read_rows(path: Path, rows: pl.LazyFrame) -> pl.DataFrame:
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise LogError(f"{path} cannot be read as Parquet: {reason}") from None
+
+
+def milliseconds(times: pl.Series) -> pl.Series:
+    """Return times as milliseconds since 1970; text is ISO 8601, as exports write it."""
+    if times.dtype == pl.String:
+        zoned = "%Y-%m-%dT%H:%M:%S%.f%z"
+        has_zone = times.str.contains(r"[+-]\d\d:?\d\d$").any()
+        times = times.str.to_datetime(zoned if has_zone else None, time_unit="ms")
+    return times.cast(pl.Datetime("ms")).to_physical()

@@ -40,6 +40,9 @@ class Markov(Wrapping):
             rewards of `model` are taken as known, and only the state is learned.
         state_prior: P1(s) of the first round, `(n_states,)` or `(n_sessions, n_states)`; None is
             that of `model`.
+        returning: P(s' | s) across a pause, `(n_states, n_states)`; None: a pause changes nothing.
+            The state of a user who returns moves by it once more, before the first decision.
+        session_gap: seconds between two decisions above which a user returns after a pause.
 
     >>> from latentbandits import GaussianArms, mTS
     >>> model = Markov(GaussianArms([[1.0], [0.0]], noise=0.1), [[0.9, 0.1], [0.3, 0.7]])
@@ -60,6 +63,8 @@ class Markov(Wrapping):
     transition: FloatArray
     n_paths: int
     state_prior: FloatArray | None
+    returning: FloatArray | None
+    session_gap: float | None
 
     def __init__(
         self,
@@ -67,6 +72,8 @@ class Markov(Wrapping):
         transition: ArrayLike,
         n_paths: int = 16,
         state_prior: ArrayLike | None = None,
+        returning: ArrayLike | None = None,
+        session_gap: float | None = None,
     ) -> None:
         if model.transition is not None:
             raise ValueError("this model moves already: give Markov the model that it was made of")
@@ -79,7 +86,24 @@ class Markov(Wrapping):
             prior = checks.state_prior(state_prior, np.empty((*lead, model.n_states, 1)))
             checks.frozen(prior)
         object.__setattr__(self, "state_prior", prior)
+        self._set_pause(returning, session_gap)
         _ = self._learner  # raises now, not at the first decision, if the model is not Selectable
+
+    def _set_pause(self, returning: ArrayLike | None, session_gap: float | None) -> None:
+        """Set how the state moves across a pause, and how long a pause is."""
+        if (returning is None) != (session_gap is None):
+            raise ValueError("give returning and session_gap together, or neither")
+        after = None
+        if returning is not None and session_gap is not None:
+            session_gap = checks.positive_number("session_gap", session_gap)
+            after = checks.transition_matrix(returning, self.n_states, "returning")
+            if not self.is_certain:
+                raise ValueError(
+                    "returning needs mean rewards that are taken as known: give n_paths=0"
+                )
+            if not (self.transition > 0).all():
+                raise ValueError("returning needs a transition without zeros")
+        checks.set_fields(self, returning=after, session_gap=session_gap)
 
     @classmethod
     def switching(cls, model: KnownModel, probability: float, n_paths: int = 16) -> Self:

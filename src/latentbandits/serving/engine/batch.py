@@ -109,14 +109,16 @@ class Batch:
         order = self._orders.next(live.row.last_order)
         if request.default is not None:
             _check_default(request)
-        live, inputs = self._fitted(live, request)
+        stored, inputs = self._fitted(live, request)
+        now = self._clock()
+        live = stored.returned(now)
         inputs = self._of_user(live, request, inputs)
         clicks = None
         if request.length is not None:
             clicks = click_model_for(self._library, live, request.length, inputs)
         token = _new_token()
         waiting = PendingDecision(
-            live, request, inputs, order, token, self._clock(), fingerprint, clicks
+            live, request, inputs, order, token, now, fingerprint, clicks, stored
         )
         self._decisions.append(waiting)
         self._claimed.update((request.session, live.row.key))
@@ -177,7 +179,8 @@ class Batch:
                 activation=self._library.order,
                 probabilities=row.probabilities if len(live.probabilities) > 1 else b"",
             )
-            lives.append(live._replace(row=saved))
+            kept = live if one.stored is None else one.stored
+            lives.append(kept._replace(row=saved))
         self._sessions.save(lives, new=new)
         for one, row in zip(waiting, rows, strict=True):
             added = one.live.served.space.new
@@ -269,7 +272,7 @@ class Batch:
             self._sessions.statistics.count("late")
             return Rewarded(report.decision_id, "late")
         live = self._sessions.able(live, row)
-        pending = PendingReward(live, told)
+        pending = PendingReward(live.returned(row.time), told)
         if current is None or current.status == "late":
             return pending
         self._replace(pending, current)

@@ -57,6 +57,7 @@ class PendingDecision:
     now: int
     fingerprint: bytes | None = None
     clicks: ClickModel | None = None  # of a list; None: the request is for one action
+    stored: Live | None = None  # the session to be kept: before its belief moved after a pause
     answer: Decided | None = None
 
 

@@ -22,6 +22,7 @@ from latentbandits.serving.engine.open_session import (
     Live,
     PendingReward,
     first_belief,
+    latest_time,
     replay,
     state_probabilities,
 )
@@ -363,7 +364,9 @@ class Engine:
             session, rounds=row.round - 1, model=row.model, group=row.group
         )
         states = state_probabilities(group.policy, belief)[0]
-        live = Live(then, served, group, belief, states, len(known))
+        learned_at = latest_time(None, [one.decision for one in known])
+        live = Live(then, served, group, belief, states, len(known), learned_at=learned_at)
+        live = live.returned(row.time)
         request = DecisionRequest(
             session.name,
             named.actions,

@@ -96,6 +96,15 @@ def stored_click_model(text: str) -> ClickModel:
     return as_click_model(text)
 
 
+def can_snapshot(policy: AnyPolicy) -> bool:
+    """Return whether beliefs of this policy are kept in the store.
+
+    With pauses a belief depends on the time of the last decision too, which a snapshot lacks.
+    """
+    pauses = getattr(policy.model_or_none, "session_gap", None) is not None
+    return can_encode(policy) and not pauses
+
+
 def make_policy(text: str, model: Any, items: FloatArray | None = None) -> AnyPolicy:
     """Return the policy of this text on `model`; ValueError where they do not go together.
 
@@ -550,7 +559,7 @@ class Library:
                 policies[group] = GroupPolicy(
                     text,
                     policy,
-                    can_encode(policy),
+                    can_snapshot(policy),
                     _bytes_of(belief),
                     is_order_free(policy, model),
                     draws_depend_on_order(belief),

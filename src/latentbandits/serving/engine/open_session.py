@@ -15,7 +15,7 @@ import numpy as np
 from latentbandits.models.numerics.arrays import concatenate, separate
 from latentbandits.policies import Decision
 from latentbandits.policies.decision import ANYONE
-from latentbandits.policies.protocol import AnyPolicy, begin, gate_of
+from latentbandits.policies.protocol import AnyPolicy, after_pause, begin, gate_of
 from latentbandits.serving.engine.actions import LARGE, Recalled, decode_names, visit
 from latentbandits.serving.engine.models import GroupPolicy, ServedModel, stored_click_model
 from latentbandits.serving.engine.values import Rewarded, RewardReport
@@ -54,6 +54,7 @@ class Live(NamedTuple):
     probabilities: list[float]
     learned: int = 0
     learned_to: int = -1  # `applies_at` of the last learned reward
+    learned_at: int | None = None  # time of the latest decision whose reward was learned
     played_new: bool = False  # some learned rewards are of actions that the model lacks
     ratio: float = 1.0  # product of `likelihood_ratio`; infinite once it reached UNEXPLAINED
 
@@ -69,7 +70,7 @@ class Live(NamedTuple):
         probabilities: list[float],
         learned: int,
         learned_to: int,
-        played: Iterable[DecisionRow] = (),
+        played: Sequence[DecisionRow] = (),
     ) -> Live:
         """Return the session with this belief, which learned from the decisions `played` too."""
         new = self.served.space.new
@@ -83,15 +84,38 @@ class Live(NamedTuple):
             probabilities,
             learned,
             learned_to,
+            latest_time(self.learned_at, played),
             self.played_new
             or (bool(new) and any(name in new for one in played for name in shown_actions(one))),
             ratio if ratio < UNEXPLAINED else math.inf,
         )
 
+    def returned(self, time: int) -> Live:
+        """Return the session at a decision of this time: its belief is moved after a pause."""
+        belief = moved_to(self.group, self.belief, self.learned_at, time)
+        if belief is self.belief:
+            return self
+        states = state_probabilities(self.policy, belief)[0]
+        return self._replace(belief=belief, probabilities=states)
+
     def fits(self, row: SessionRow) -> bool:
         """Return whether this belief, with the rewards that came since, is that of `row`."""
         mine = self.row
         return mine.model == row.model and mine.revision == row.revision
+
+
+def latest_time(learned_at: int | None, played: Iterable[DecisionRow]) -> int | None:
+    """Return the time of the latest of these decisions and the ones learned before."""
+    times = [one.time for one in played] + ([] if learned_at is None else [learned_at])
+    return max(times, default=None)
+
+
+def moved_to(group: GroupPolicy, belief: Any, learned_at: int | None, time: int) -> Any:
+    """Return the belief at a decision of this time (ms): moved once if it comes after a pause."""
+    gap = getattr(group.policy.model_or_none, "session_gap", None)
+    if gap is None or learned_at is None or time - learned_at <= 1000 * gap:
+        return belief
+    return after_pause(group.policy, belief, np.ones(1, np.bool_))
 
 
 def state_probabilities(policy: AnyPolicy, belief: Any, n: int = 1) -> list[list[float]]:
@@ -317,12 +341,15 @@ def replay(
     served: ServedModel,
     rows: Iterable[RewardedDecision],
     belief: Any = None,
+    learned_at: int | None = None,
 ) -> Any:
     """Return the belief after these rewarded decisions, from the prior or from `belief` on."""
     if belief is None:
         belief = group.policy.init(1)
     for row in rows:
         assert row.reward is not None
+        belief = moved_to(group, belief, learned_at, row.decision.time)
+        learned_at = latest_time(learned_at, [row.decision])
         # A model of another kind may reject rewards that its predecessor accepted.
         with suppress(ValueError):
             reward = row.reward

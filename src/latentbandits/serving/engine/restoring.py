@@ -134,7 +134,7 @@ class Restoring:
 
     def _learned(self, start: Live, rows: Sequence[RewardedDecision]) -> Live:
         """Return the session after these rewards."""
-        belief = replay(start.group, start.served, rows, start.belief)
+        belief = replay(start.group, start.served, rows, start.belief, start.learned_at)
         last = rows[-1].reward if rows else None
         learned_to = start.learned_to if last is None else last.applies_at
         states = state_probabilities(start.policy, belief)[0]
