@@ -12,6 +12,7 @@ import pytest
 
 from latentbandits import save
 from latentbandits.client import Client
+from latentbandits.serving.http.endpoints import ENDPOINTS
 from tests.endtoend.test_tenants import make_key
 from tests.faults.load import arms
 from tests.processes.service import RunningService
@@ -169,8 +170,13 @@ def test_other_pages_cannot_read_answers(shop: Shop) -> None:
     assert preflight.headers["access-control-allow-origin"] == SHOP
     stranger = shop.send(b"", ask | {"origin": "https://evil.example"}, method="OPTIONS")
     assert "access-control-allow-origin" not in stranger.headers
-    elsewhere = httpx.options(f"{shop.service.url}/v1/decide", headers=ask)
-    assert "access-control-allow-origin" not in elsewhere.headers
+    key = {"authorization": f"Bearer {shop.key}"}
+    for endpoint in ENDPOINTS:
+        if endpoint.path != "/v1/reward":
+            for method in ("OPTIONS", endpoint.method):
+                address = f"{shop.service.url}{endpoint.path}"
+                elsewhere = httpx.request(method, address, headers=ask | key)
+                assert "access-control-allow-origin" not in elsewhere.headers, endpoint.path
 
 
 def test_tokens_expire_and_outlive_a_restart(tmp_path: Path) -> None:

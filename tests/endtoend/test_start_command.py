@@ -63,6 +63,7 @@ def test_bad_input_is_refused_in_a_sentence_and_nothing_is_written(
         ("a\nb\na\n", "row 3 of {} names the action 'a' again"),
         ("a\n\nb\n", "row 2 of {} has no action"),
         ("", "{} has no rows"),
+        ("a\n", "{} has one action only ('a')"),
     ],
 )
 def test_actions_need_ids_of_their_own(tmp_path, capsys, rows, reason):
@@ -74,10 +75,10 @@ def test_actions_need_ids_of_their_own(tmp_path, capsys, rows, reason):
 
 def test_a_table_as_a_spreadsheet_writes_it(tmp_path, capsys):
     path = tmp_path / "actions.csv"
-    path.write_bytes(b'\xef\xbb\xbfaction;title\r\n"a; b";"say ""hi"""\r\n')
+    path.write_bytes(b'\xef\xbb\xbfaction;title\r\n"a; b";"say ""hi"""\r\nc;\r\n')
     assert start(path, tmp_path / "start", "--rewards", "clicks") == 0
-    assert load_catalogue(tmp_path / "start").ids == ("a; b",)
-    assert capsys.readouterr().out.startswith("1 action, clicks")
+    assert load_catalogue(tmp_path / "start").ids == ("a; b", "c")
+    assert capsys.readouterr().out.startswith("2 actions, clicks")
 
 
 def test_lists_are_no_ids(tmp_path, capsys):

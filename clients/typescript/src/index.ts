@@ -275,17 +275,16 @@ export class Client {
  * Send the reward of a decision from a web page, also while the page is being left.
  *
  * `token` is the `reward_token` of the decision: it allows this one reward, so no key is needed in
- * the browser. The request is plain text and needs no preflight. Returns whether the browser took
- * the request; it then sends it even if the page is gone, and nobody sees the answer.
+ * the browser. The request is plain text and needs no preflight. The browser sends it even if the
+ * page is gone by then, and nobody sees the answer.
  */
-export function sendReward(url: string, decisionId: string, token: string, reward: Reward): boolean {
+export function sendReward(url: string, decisionId: string, token: string, reward: Reward): void {
   const address = `${url.replace(/\/+$/, "")}/v1/reward`;
   const body = JSON.stringify({ ...rewardOf(decisionId, reward), token });
   const beacon = globalThis.navigator?.sendBeacon?.bind(globalThis.navigator);
-  if (beacon?.(address, body)) return true;
+  if (beacon?.(address, body)) return;
   const headers = { "content-type": "text/plain" };
   void fetch(address, { method: "POST", body, headers, keepalive: true }).catch(() => undefined);
-  return true;
 }
 
 function positive(name: string, value: number): number {

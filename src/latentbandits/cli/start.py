@@ -46,13 +46,17 @@ def run(arguments: argparse.Namespace) -> int:
     ids = as_text(table.frame[arguments.action]).to_list()
     names = as_text(table.frame[name]).to_list()
     _check_ids(table, arguments.action, ids)
+    if len(ids) == 1:
+        raise ValueError(
+            f"{arguments.actions} has one action only ({ids[0]!r}): there is nothing to choose; "
+            f"is {arguments.action!r} the right column?"
+        )
     catalogue = Catalogue(ids, [i if n is None else n for i, n in zip(ids, names, strict=True)])
     settings = {key: getattr(arguments, key) for key in ("rewards", "values", "mean", "spread")}
     model = save_start(arguments.out, catalogue, **settings)
     mean, variance = model.posterior_rewards(model.parameters(1), None)
-    count = "1 action" if len(ids) == 1 else f"{len(ids)} actions"
     sys.stdout.write(
-        f"{count}, {arguments.rewards}: expected reward {mean[0, 0, 0]:.3g}, "
+        f"{len(catalogue)} actions, {arguments.rewards}: expected reward {mean[0, 0, 0]:.3g}, "
         f"spread {variance[0, 0, 0] ** 0.5:.3g}; model in {arguments.out}\n"
     )
     return 0
