@@ -41,6 +41,7 @@ SEPARATION = 10.0  # nats between the two closest kinds over a visitor's rounds
 FIT: dict[str, Any] = {"kind": "arms", "rewards": "bernoulli"}
 PERIODS = 16
 QUARTERS = 4
+POOLED_RUNS = 10
 NARROW_SPREAD, CLICK_NOISE = 0.05, 0.4  # for HierTS; deviation of a click
 LOOP, POOLED, ALONE, LOGGED = (
     "the loop", "pooled Thompson sampling", "each visitor alone", "learned from a log"
@@ -87,8 +88,17 @@ class Visitors:
 
 
 def play_pooled(visitors: Visitors, seed: int) -> FloatArray:
-    """Play Thompson sampling on the rewards of all visitors, updated after every reward."""
-    rng = np.random.default_rng([seed, 2])
+    """Return each visitor's mean reward over runs of Thompson sampling on the rewards of all
+    visitors, updated after every reward.
+
+    One run differs from the next one by about as much as the errors over visitors.
+    """
+    runs = [_pooled_run(visitors, np.random.default_rng([seed, 2, i])) for i in range(POOLED_RUNS)]
+    mean: FloatArray = np.mean(runs, axis=0)
+    return mean
+
+
+def _pooled_run(visitors: Visitors, rng: np.random.Generator) -> FloatArray:
     ones, zeros = np.ones(ACTIONS), np.ones(ACTIONS)
     rewards = np.zeros(len(visitors.kinds))
     for i, kind in enumerate(visitors.kinds):
