@@ -30,7 +30,7 @@ def test_an_atom_is_not_bought_by_a_density_at_any_resolution(kind):
 
 
 def test_the_resolution_of_small_rewards_is_not_a_hundred():
-    from latentbandits.learning.logs.summary import cells_of
+    from latentbandits.learning.logs.rows import cells_of
 
     rewards = 1e-9 * np.random.default_rng(0).random(50)
     low, high = cells_of(rewards).edges(rewards)

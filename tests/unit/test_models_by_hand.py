@@ -24,7 +24,7 @@ from latentbandits.beliefs import joint
 from latentbandits.beliefs.information import _all_pairs, _pair, scenario_rewards
 from latentbandits.beliefs.planning import resolve_ties
 from latentbandits.models import checks
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Category, Encoder, Number, Vector
 from latentbandits.models.attributes.items import Items, add_items
 from latentbandits.models.attributes.parts import with_parts

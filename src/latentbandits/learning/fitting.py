@@ -45,7 +45,6 @@ from latentbandits.learning.attributes.items import ItemTable, learn_items, read
 from latentbandits.learning.attributes.regression import RowLearner
 from latentbandits.learning.backends.backend import Engine, Merged, Without, engine_of
 from latentbandits.learning.backends.opening import Interactions, opened
-from latentbandits.learning.confounding import has_propensities, learn_choices
 from latentbandits.learning.dynamics import NOT_TRIED, DynamicsChoice, choose_dynamics
 from latentbandits.learning.fit_options import (
     FitOptions,
@@ -75,8 +74,13 @@ from latentbandits.learning.learners import (
 )
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.lists import ClickChoice, choose_click_model, number_lists
-from latentbandits.learning.logs.rows import Duplicates, Log, check_duplicates
-from latentbandits.learning.logs.summary import RewardSummary, make_family
+from latentbandits.learning.logs.rows import (
+    Duplicates,
+    Log,
+    RewardSummary,
+    check_duplicates,
+    make_family,
+)
 from latentbandits.learning.logs.tables import LogError, TableSource
 from latentbandits.learning.rewards import (
     FamilyChoice,
@@ -84,9 +88,11 @@ from latentbandits.learning.rewards import (
     Transformed,
     TransformedLearner,
     choose_family,
+    has_propensities,
+    learn_choices,
     without_outliers,
 )
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.checks import positive_count
 from latentbandits.models.clicks import ClickModel

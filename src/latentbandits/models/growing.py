@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.parts import parts_of, with_parts
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.ensemble import Ensemble

@@ -31,7 +31,7 @@ from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.arms import dirichlet
 from latentbandits.models.arms.conjugate import STRENGTHS, Learnable
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
 # Sufficient statistics of every (user, action) pair, in partitions of whole users.

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.linear.completion import Completion
-from latentbandits.learning.linear.folded import (
+from latentbandits.learning.linear.alternating import (
     ActionFactors,
     CompletionSettings,
     Folded,
     PrepareRatings,
+    joined,
     users_of,
 )
-from latentbandits.learning.linear.ridge_rows import joined
+from latentbandits.learning.linear.completion import Completion
 from latentbandits.learning.linear.variational import Uncertain, posterior_of_users
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.user_hash import Keys

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from latentbandits.beliefs import states
-from latentbandits.beliefs.joint import JointBelief
-from latentbandits.beliefs.known import KnownBelief
+from latentbandits.beliefs.joint import JointBelief, KnownBelief
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.numerics.laws import Component, Points
 from latentbandits.models.protocol import Context, KnownModel, Model, reward_laws
