@@ -1,4 +1,4 @@
-"""What a session's rewards say about states and parameters, exactly.
+"""Beliefs about states and parameters: exact posteriors given the rewards of a session.
 
 `KnownBelief` is the posterior over states of a model that is taken as true (mTS, Algorithm 2).
 `JointBelief` is the posterior over states and parameters (mmTS, Algorithm 3): P(s, theta) is

@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypedDict,
+    Unpack,
+    cast,
+)
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +50,39 @@ _MOST_KEPT = 2**24  # largest number of a chunk's rewards that are kept for `by_
 _UNDER_WAY = 8  # chunks submitted to an executor at a time
 
 
+class ShowingOptions(TypedDict, total=False):
+    """The fields of `Showing`, as keywords."""
+
+    replacement: bool
+    length: int | None
+    click_model: AnyClickModel
+
+
+@dataclass(frozen=True)
+class Showing:
+    """The way a round shows actions: one or a list of them, with or without replacement.
+
+    The fields are keywords of `simulate` and `tune`, which describe them.
+    """
+
+    replacement: bool = True
+    length: int | None = None
+    click_model: AnyClickModel = "each"
+
+    def __post_init__(self) -> None:
+        clicks = self.clicks  # an unknown click model is refused here
+        if self.length is not None:
+            clicks.check_length(positive_count("length", self.length))
+            if not self.replacement:
+                raise ValueError(
+                    "lists are shown with replacement: leave length or replacement out"
+                )
+
+    @property
+    def clicks(self) -> ClickModel:
+        return as_click_model(self.click_model)
+
+
 @dataclass(frozen=True)
 class _Job:
     """The input of a worker process; its results depend on nothing else."""
@@ -53,9 +95,7 @@ class _Job:
     chunk: int
     n_runs: int
     by_pull: bool
-    replacement: bool
-    length: int | None  # of lists; None: single actions
-    clicks: ClickModel
+    showing: Showing
 
     def stream(self, name: str) -> np.random.Generator:
         """Return the random stream of this name: adding a policy changes no other policy's."""
@@ -72,11 +112,9 @@ def simulate(
     first_rounds: int = 50,
     last_rounds: int = 100,
     by_pull: bool = False,
-    replacement: bool = True,
-    length: int | None = None,
-    click_model: AnyClickModel = "each",
     executor: Executor | None = None,
     progress: Callable[[int], None] | None = None,
+    **showing: Unpack[ShowingOptions],
 ) -> Results:
     """Play every policy in the same `n_runs` problems for `horizon` rounds.
 
@@ -94,16 +132,17 @@ def simulate(
             action's reward of round k. Two policies that play an action equally often then see
             the same rewards of the action. The difference between policies varies less, and its
             mean stays the same.
-        replacement: whether a policy can choose an action again in the same run. Otherwise regret
-            is measured against the best action in round 1, the second best in round 2 and so on,
-            and all rounds of a run must have the same actions.
-        length: of the list of actions that a policy shows in every round; None: single actions.
-            Rewards are then the true values of lists, and regret that against the best list.
-        click_model: "each", "cascade" or a `ClickModel`: how users look at a list.
         executor: runs chunks of 500 runs in parallel: any `concurrent.futures.Executor`, such as a
             ProcessPoolExecutor or a `SparkExecutor` (`simulation/spark_executor.py`); None runs
             them here. Results are the same to the last bit.
         progress: called with the number of runs that have just finished.
+        **showing: `replacement`, `length` and `click_model`. With `replacement` (the default) a
+            policy can choose an action again in the same run. Otherwise regret is measured against
+            the best action in round 1, the second best in round 2 and so on, and all rounds of a
+            run must have the same actions. `length` is that of the list of actions that a policy
+            shows in every round; None, the default: single actions. Rewards are then the true
+            values of lists, and regret that against the best list. `click_model` says how users
+            look at a list: "each", "cascade" or a `ClickModel`.
 
     >>> from latentbandits import UCB1, mTS
     >>> from latentbandits.environments import Synthetic
@@ -121,14 +160,9 @@ def simulate(
         positive_count("last_rounds", last_rounds),
         horizon,
     )
-    clicks = as_click_model(click_model)
-    if length is not None:
-        positive_count("length", length)
-        clicks.check_length(length)
-        if by_pull:
-            raise ValueError("by_pull is for single actions, not for lists: leave one of them out")
-        if not replacement:
-            raise ValueError("lists are shown with replacement: leave length or replacement out")
+    shown = Showing(**showing)
+    if by_pull and shown.length is not None:
+        raise ValueError("by_pull is for single actions, not for lists: leave one of them out")
     jobs = [
         _Job(
             dict(policies),
@@ -139,9 +173,7 @@ def simulate(
             chunk,
             min(CHUNK, n_runs - start),
             by_pull,
-            replacement,
-            length,
-            clicks,
+            shown,
         )
         for chunk, start in enumerate(range(0, n_runs, CHUNK))
     ]
@@ -174,6 +206,7 @@ def _run(jobs: list[_Job], executor: Executor | None) -> Iterator[ChunkResult]:
 
 def _play(job: _Job) -> ChunkResult:
     instances = job.environment.start(job.n_runs, job.horizon, job.stream("instances"))
+    length, clicks = job.showing.length, job.showing.clicks
     rounds, looks = job.stream("rounds"), job.stream("looks")
     users = getattr(instances, "user_features", None) or [None] * job.n_runs
     players = [
@@ -190,20 +223,20 @@ def _play(job: _Job) -> ChunkResult:
         if kept is not None:
             kept[t] = outcome.rewards
         means = decision.restrict(outcome.means, outcome.eligible)
-        if not job.replacement:
+        if not job.showing.replacement:
             _check_left(t, means)
             recorder.best(np.sort(means, axis=1)[:, -1 - t])
             for player in players:
                 recorder.reward(t, player.name, player.play(outcome, kept, once=True))
-        elif job.length is None:
+        elif length is None:
             recorder.best(means.max(axis=1))
             for player in players:
                 recorder.reward(t, player.name, player.play(outcome, kept))
         else:
-            uniform = looks.random((job.n_runs, job.length))
+            uniform = looks.random((job.n_runs, length))
             for player in players:
-                recorder.reward(t, player.name, player.show(outcome, job.clicks, uniform))
-            recorder.best(job.clicks.best_value(means, job.length))
+                recorder.reward(t, player.name, player.show(outcome, clicks, uniform))
+            recorder.best(clicks.best_value(means, length))
     return recorder.finish()
 
 
