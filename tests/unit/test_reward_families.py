@@ -56,11 +56,12 @@ def test_lattice_rewards_are_compared_by_the_probability_of_their_cell():
     """Against a slow sum: P(r - h/2 < N(mean, deviation) < r + h/2) before each reward."""
     from scipy.stats import norm
 
-    from latentbandits.learning.logs.rows import cells_of
+    from latentbandits.learning.logs.rows import cells_of_values, off_lattice
 
     log = generate_family("categorical", n_users=1, n_rounds=3, n_states=1, n_actions=1).log
     model = GaussianArms([[3.0]], noise=1.0, spread=0.5)
-    actual = score(model, log, cells=cells_of(log.rewards))
+    values = np.unique(log.rewards)
+    actual = score(model, log, cells=cells_of_values(values, off_lattice(values)))
     mean, variance = 3.0, 0.25
     for i, reward in enumerate(log.rewards):
         deviation = np.sqrt(variance + 1)

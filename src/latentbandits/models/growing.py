@@ -146,15 +146,6 @@ def add_average(
     )
 
 
-def retire(catalogue: Catalogue, ids: Sequence[str]) -> Catalogue:
-    """Return the catalogue with these actions retired: they are never chosen again.
-
-    >>> sorted(retire(Catalogue(["a", "b"]), ["a"]).retired)
-    ['a']
-    """
-    return catalogue.retire(ids)
-
-
 def with_offsets(model: Any, catalogue: Catalogue, covariance: FloatArray) -> tuple[Any, Catalogue]:
     """Return a linear model with `OFFSETS` more coordinates for offsets of uncertain vectors.
 

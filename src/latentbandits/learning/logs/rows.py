@@ -730,20 +730,15 @@ class Cells(NamedTuple):
         return rewards - below / self.finer, rewards + above / self.finer
 
 
-def cells_of(rewards: FloatArray) -> Cells:
-    """Return the cells of rewards: of a lattice (1, 1/2, 1/10, ...), of few values, or very fine.
-
-    >>> cells_of(np.array([1.0, 3.5, 2.0])).edges(np.array([2.0]))
-    (array([1.75]), array([2.25]))
-    >>> bool(cells_of(np.random.default_rng(0).random(50)).step < 1e-6)
-    True
-    """
-    values = np.unique(rewards)
-    return cells_of_values(values, off_lattice(values))
-
-
 def cells_of_values(values: FloatArray, distances: FloatArray) -> Cells:
-    """Return the cells, given the distinct rewards and their `off_lattice` distances."""
+    """Return the cells, given the distinct rewards and their `off_lattice` distances.
+
+    They are those of a lattice (1, 1/2, 1/10, ...), of few values, or very fine.
+
+    >>> values = np.array([1.0, 2.0, 3.5])
+    >>> cells_of_values(values, off_lattice(values)).edges(np.array([2.0]))
+    (array([1.75]), array([2.25]))
+    """
     width = float(np.ptp(values))
     for step, distance in zip(STEPS, distances, strict=True):
         if distance < 1e-6 and step <= width:
