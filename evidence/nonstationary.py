@@ -5,25 +5,36 @@ that take it as fixed, that forget, or that mix experts (Exp4.S). The numbers of
 could not be had; these are ours: the 5 states and 10 actions of the synthetic problem of "Latent
 bandits revisited", whose state moves every 20 or 100 rounds on average. Here the rewards of the
 states and the transition matrix are learned by `fit` from a log, which the paper takes as given.
+
+With `--data`, students of ASSISTments 2015 are asked the same: does their state move, and what is
+it worth to know?
 """
 
 from __future__ import annotations
 
+import argparse
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from evidence.bench.problem import STANDARD
+from evidence.bench.problems import PROBLEMS
 from evidence.dynamics import generate
 from latentbandits.environments import UsersOfModel
 from latentbandits.experiments.experiment import Experiment, Work
+from latentbandits.learning.assess.heldout import score
+from latentbandits.learning.assess.replay import PolicyPlayer, replay
+from latentbandits.learning.assess.report import mean_stay
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.learners import align
+from latentbandits.learning.logs.rows import Log
 from latentbandits.models import GaussianArms
 from latentbandits.models.composed.markov import Markov
 from latentbandits.options import Option, positive
-from latentbandits.policies import EXP4, UCB1, SlidingWindow, mmTS, mTS, mUCB
+from latentbandits.policies import EXP4, UCB1, SlidingWindow, mmGreedy, mmTS, mTS, mUCB
 from latentbandits.policies.checked import Outcome
 from latentbandits.policies.classic import ExpertWeights
 from latentbandits.report.report import Claim, Estimate, Report, Table, all_positive
@@ -120,6 +131,61 @@ def _window(stay: int) -> int:
     return min(HORIZON, round(4 * N_ACTIONS * math.sqrt(stay)))
 
 
+# Students of ASSISTments 2015, whose answers are in their order.
+
+ANSWERS = PROBLEMS["assistments-2015"]
+MENU, ASKED = 3, 20
+"""Consecutive answers of which a round offers one, and rounds of a session."""
+
+
+def students(folder: Path, seed: int) -> tuple[Table, list[Claim]]:
+    """Learn from students with a state that stands still and one that moves; play others."""
+    train, test = ANSWERS.load(folder, seed, STANDARD)
+    test = test.of_events(np.bincount(train.actions, minlength=train.n_actions)[test.actions] > 0)
+    plain: dict[str, Any] = {"kind": "arms", "bootstrap": 0, "assess": False, "seed": seed}
+    auto = fit(train, **plain)
+    fits = {"none": fit(train, dynamics="none", **plain), "markov": auto}
+    found = auto.report["dynamics"]
+    if found["chosen"] == "none":
+        fits["markov"] = fit(train, dynamics="markov", **plain)
+    scores = {name: score(one.model, test).by_user() for name, one in fits.items()}
+    nats = Estimate.from_values(scores["markov"] - scores["none"])
+    kept = Estimate(found["nats_per_user"], found["stderr"])
+    players = {
+        name: PolicyPlayer(mmGreedy(one.model), train.n_actions) for name, one in fits.items()
+    }
+    played = replay(players, in_order(test), menus=True, most_rounds=ASKED, seed=seed)
+    first, whole = (played.difference("markov", "none", n) for n in (ASKED // 2, ASKED))
+    model = fits["markov"].model
+    stays = ", ".join(f"{stay:.0f}" for stay in mean_stay(model.transition))
+    levels = ", ".join(f"{level:.0%}" for level in model.expected_rewards(None)[0].mean(axis=1))
+    rows: list[tuple[str, ...]] = [
+        ("fit keeps", f"{found['chosen']}, {kept:+} nats"),
+        ("nats a student, of others", f"{nats:+}"),
+        ("answers that a state lasts", stays),
+        ("correct answers in it", levels),
+        (f"gain in rounds 1-{ASKED // 2}", f"{first:+}"),
+        (f"gain in rounds 1-{ASKED}", f"{whole:+}"),
+    ]
+    title = f"A state that moves less one that stands still: {train.n_users:,} students"
+    claim = Claim(
+        "students move",
+        "a moving state predicts the answers of other students, in their order, better",
+        "more than two errors",
+        f"{nats:+}",
+        nats.mean > 2 * nats.stderr,
+    )
+    return Table(title, ("students", "markov"), rows), [claim]
+
+
+def in_order(log: Log) -> Log:
+    """Return the log with lists of `MENU` consecutive rows of a user, without rows left over."""
+    place = np.arange(log.n_events) - log.starts[log.users]
+    whole = place < np.diff(log.starts)[log.users] // MENU * MENU
+    menu = log.starts[log.users] + place // MENU
+    return replace(log, lists=menu).of_events(whole)
+
+
 class NonStationaryExperiment(Experiment):
     """Policies that learned how the state moves, against those that forget or stand still."""
 
@@ -128,7 +194,15 @@ class NonStationaryExperiment(Experiment):
     options = (
         Option("problems", "problems for each length of stay", 4, positive),
         Option("users", "users of a log", 2_000, positive),
+        Option(
+            "data", "folder with the data sets, to ask students", "", metavar="DIR", recorded=False
+        ),
     )
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        file = Path(arguments.data, ANSWERS.files[0])
+        if arguments.data and not file.is_file():
+            raise ValueError(f"there is no {file}")
 
     def measure(self, work: Work) -> Report:
         options = work.options
@@ -160,10 +234,15 @@ class NonStationaryExperiment(Experiment):
             for name in names
         ]  # fmt: skip
         title = f"Regret: {N_ACTIONS} actions, {N_STATES} states, noise {NOISE:g}, {HORIZON} rounds"
+        tables = [Table(title, columns, body)]
+        if options.data:
+            table, more = students(Path(options.data), options.seed)
+            tables.append(table)
+            claims += more
         return Report(
             settings={"stays": list(STAYS), "horizon": HORIZON, "sessions": PLAYERS},
             claims=claims,
-            tables=[Table(title, columns, body)],
+            tables=tables,
         )
 
 
