@@ -170,11 +170,11 @@ class FixedActions(ActionSpace):
         return mask, len(actions), actions, places
 
     def recall(self, row: DecisionRow) -> Recalled | None:
+        named = decode_names(row.actions)
         action = self._places.get(row.action)
         if action is None:
             return None
-        mask = _past(self._mask, action)
-        named = decode_names(row.actions)
+        mask = None if self._mask is None else _past(self._mask, action)
         if named.actions is not None:
             there = [name for name in named.actions if name in self._places]
             mask = self._restrict(there, past=True)[0]
@@ -295,7 +295,7 @@ class FeaturedActions(ActionSpace):
         named = decode_names(row.actions)
         if named.actions is None:  # the whole catalogue, which is not copied
             action = self._places.find([row.action])[0]
-            mask = _past(self._mask, action)
+            mask = None if self._mask is None else _past(self._mask, action)
             if named.exclude is not None:
                 mask = _all_but(self._places, named.exclude, mask)
             return Recalled(self._rows[None], mask, action)
@@ -331,9 +331,9 @@ def _offered(names: Sequence[str], known: int, retired: Collection[str]) -> Bool
     return None if mask.all() else mask
 
 
-def _past(mask: BoolArray | None, action: int) -> BoolArray | None:
+def _past(mask: BoolArray, action: int) -> BoolArray | None:
     """Return the mask for a decision of the past; None where its action is no longer offered."""
-    return mask if mask is None or mask[0, action] else None
+    return mask if mask[0, action] else None
 
 
 def _check_exclusion(actions: Sequence[str] | None, features: Brought | None) -> None:

@@ -21,8 +21,9 @@ from latentbandits.policies import Decision
 from latentbandits.policies.decision import StreamPerSession
 from latentbandits.policies.lists import CountedDraws, unroll
 from latentbandits.serving.engine.actions import LARGE, Named, PolicyInputs, encode_names, visit
-from latentbandits.serving.engine.open_session import Live, joined
-from latentbandits.serving.engine.values import Decided, DecisionRequest
+from latentbandits.serving.engine.replay import joined
+from latentbandits.serving.engine.sessions import Live
+from latentbandits.serving.engine.values import Decided, DecisionRequest, Pending
 from latentbandits.serving.records import (
     FALLBACK,
     DecisionRow,
@@ -46,8 +47,8 @@ class Chosen(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(slots=True, eq=False)
-class PendingDecision:
-    """A decision that was asked for; `answer` is there once the decisions are settled."""
+class PendingDecision(Pending[Decided]):
+    """A decision that was asked for."""
 
     live: Live
     request: DecisionRequest
@@ -58,7 +59,6 @@ class PendingDecision:
     fingerprint: bytes | None = None
     clicks: ClickModel | None = None  # of a list; None: the request is for one action
     stored: Live | None = None  # the session to be kept: before its belief moved after a pause
-    answer: Decided | None = None
 
 
 class Stream:
@@ -167,7 +167,8 @@ class Chooser:
         inputs = [cast(PolicyInputs, each.inputs) for each in some]
         first = inputs[0]
         rng = self._generator(some)
-        belief = concatenate([each.live.belief for each in some])
+        beliefs = [each.live.belief for each in some]
+        belief = beliefs[0] if len(some) == 1 else concatenate(beliefs)
         context = None if first.context is None else joined([each.context for each in inputs])
         if first.visitor is not None:
             context = visit(first.visitor, context)

@@ -16,7 +16,7 @@ from latentbandits.models.clicks import Cascade, ClickModel
 from latentbandits.policies.lists import check_click_model
 from latentbandits.serving.engine.actions import PolicyInputs
 from latentbandits.serving.engine.models import Library, stored_click_model
-from latentbandits.serving.engine.open_session import Live
+from latentbandits.serving.engine.sessions import Live
 from latentbandits.serving.engine.values import RewardReport
 from latentbandits.serving.errors import Conflict, Invalid
 from latentbandits.serving.records import (
@@ -54,16 +54,6 @@ def click_model_for(
     except ValueError as error:
         raise Invalid(str(error)) from None
     return clicks
-
-
-def single_value(row: DecisionRow, report: RewardReport) -> float:
-    """Return the reward of a decision that is no list."""
-    if isinstance(report.value, msgspec.UnsetType) or report.values is not None or _clicked(report):
-        raise Invalid(
-            f"decision {report.decision_id} is the one action {row.action!r}, not a list: send its "
-            "reward as `value`, and nothing else"
-        )
-    return report.value
 
 
 def observed_rewards(

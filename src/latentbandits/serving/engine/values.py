@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
+
+from latentbandits.serving.errors import Refused
 
 UserValue: TypeAlias = str | float | bool | None
 FeatureValue: TypeAlias = str | float | bool | list[float] | None
 RewardAnswer = Literal["applied", "duplicate", "late"]
+Answer = TypeVar("Answer")
 
 
 class DecisionRequest(msgspec.Struct, frozen=True):
@@ -93,6 +97,20 @@ class Rewarded(msgspec.Struct, frozen=True):
 
     decision_id: str
     status: RewardAnswer
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Pending(Generic[Answer]):
+    """A request that waits for its batch; `answer` is there once the batch is settled."""
+
+    answer: Answer | Refused | None = None
+
+    def result(self) -> Answer:
+        """Return the answer, or raise the refusal."""
+        assert self.answer is not None
+        if isinstance(self.answer, Refused):
+            raise self.answer
+        return self.answer
 
 
 class Forgotten(msgspec.Struct, frozen=True):

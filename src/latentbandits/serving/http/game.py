@@ -18,7 +18,7 @@ from latentbandits.models.protocol import support_of
 from latentbandits.policies.lists import check_click_model, decide_list
 from latentbandits.serving.engine.actions import visit
 from latentbandits.serving.engine.models import ServedModel
-from latentbandits.serving.engine.open_session import state_probabilities
+from latentbandits.serving.engine.replay import state_probabilities
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.http.messages import PlayRequest, PlayView
 from latentbandits.serving.http.views import expected_rewards, telling

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,12 +29,14 @@ from latentbandits.serving.http.endpoints import Call, Endpoint, listed, work_of
 from latentbandits.serving.http.keys import ANYONE, BEARER, Caller
 from latentbandits.serving.http.messages import (
     Answered,
+    ErrorBody,
     NotAdmitted,
     Problem,
     RawHeaders,
     encode_json,
     problem_answer,
 )
+from latentbandits.serving.http.metrics import BUCKETS
 from latentbandits.serving.http.service import Service
 from latentbandits.serving.settings import is_loopback
 
@@ -224,6 +227,7 @@ class Handler:
         self._endpoint = endpoint
         self._needs_admin = endpoint.scope == "admin" and not authenticated
         self._decoder = None if endpoint.body is None else msgspec.json.Decoder(endpoint.body)
+        self._counts = service.metrics.of_route(endpoint.path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = time.perf_counter()
@@ -259,11 +263,18 @@ class Handler:
         status, content, extra = self._answered(answer)
         if endpoint.by_token:
             extra = extra | _allowed_origin(service, headers)
-        service.metrics.observe(endpoint.path, status, time.perf_counter() - start)
+        self._count(status, time.perf_counter() - start)
         if endpoint.scope == "admin" and caller is not None:
             details = {**captured, **_details(body)}
             service.audit.note(caller.name, endpoint.handle.__name__, details, status)
         await send_answer(send, status, content, extra)
+
+    def _count(self, status: int, seconds: float) -> None:
+        """Count a request and its time. Only the event loop does, so no lock is needed."""
+        counts = self._counts
+        counts.statuses[status] = counts.statuses.get(status, 0) + 1
+        counts.within[bisect_left(BUCKETS, seconds)] += 1
+        counts.seconds += seconds
 
     async def _content(self, headers: RawHeaders, receive: Receive) -> bytes:
         """Return the body as it came, if it is of a media type that can be read."""
@@ -295,13 +306,18 @@ class Handler:
         return BEARER
 
     def _answered(self, answer: Any) -> Answered:
-        """Return an answer or a refusal as it is sent."""
+        """Return an answer or a refusal as it is sent; of a list the refusals are among it."""
         if isinstance(answer, NotAdmitted):
             return answer.answer()
         if isinstance(answer, Refused):
             return refusal_answer(answer)
-        status = 200 if isinstance(answer, list) else self._endpoint.status
-        return status, encode_json(answer), _NO_MORE
+        if isinstance(answer, list):
+            told = [
+                ErrorBody(Problem(one.code, one.message)) if isinstance(one, Refused) else one
+                for one in answer
+            ]
+            return 200, encode_json(told), _NO_MORE
+        return self._endpoint.status, encode_json(answer), _NO_MORE
 
 
 def _media_type(headers: RawHeaders) -> bytes:

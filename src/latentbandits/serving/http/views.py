@@ -20,7 +20,8 @@ from latentbandits.evaluation.intervals import (
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.serving.engine.engine import Engine, SessionDetails
 from latentbandits.serving.engine.models import ModelSummary, ServedModel
-from latentbandits.serving.engine.open_session import Live, decode_user
+from latentbandits.serving.engine.replay import decode_user
+from latentbandits.serving.engine.sessions import Live
 from latentbandits.serving.engine.statistics import (
     ROUNDING,
     STATISTICS,
@@ -157,7 +158,7 @@ def overview(engine: Engine) -> Overview:
         time=engine.clock() / 1000,
         store=type(engine.store).__name__,
         counts=counts(totals),
-        rates=engine.rates.view(),
+        rates=engine.batch.rates.view(),
         groups=groups,
         difference=difference,
         differences=compared,
