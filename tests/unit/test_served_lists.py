@@ -38,7 +38,7 @@ POSITIONS = "positions(1.0, 0.6, 0.3)"
 def tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give decisions fixed tokens, from which their random numbers derive."""
     rng = np.random.default_rng(8)
-    monkeypatch.setattr(batch, "_new_token", lambda: int(rng.integers(2**63)))
+    monkeypatch.setattr(batch.secrets, "randbits", lambda bits: int(rng.integers(2**bits)))
 
 
 def driver(model: Any = CLICKS, store: Any = None, **settings: Any) -> Driver:

@@ -17,7 +17,7 @@ import numpy as np
 from latentbandits.models.numerics.arrays import concatenate, separate
 from latentbandits.serving.engine.actions import LARGE, PolicyInputs, Recalled, UnknownAction
 from latentbandits.serving.engine.choosing import Chooser, PendingDecision, answer_of, decision_row
-from latentbandits.serving.engine.lists import click_model_for, encode_observed, observed_rewards
+from latentbandits.serving.engine.lists import click_model_for, observed_rewards
 from latentbandits.serving.engine.models import ServedModel, stored_click_model
 from latentbandits.serving.engine.replay import (
     learn,
@@ -216,7 +216,7 @@ class Batch:
         clicks = None
         if request.length is not None:
             clicks = click_model_for(self._library, live, request.length, inputs)
-        token = _new_token()
+        token = secrets.randbits(63)  # keeps the id and the draws from being guessed
         waiting = PendingDecision(
             live, request, inputs, order, token, now, fingerprint, clicks, stored
         )
@@ -238,7 +238,7 @@ class Batch:
         elif served.is_grown:
             served = self._library.served(model)
         try:
-            inputs: PolicyInputs | None = _ask(served, request)
+            inputs: PolicyInputs | None = served.space.ask(request)
         except UnknownAction:
             served = self._library.grown(model)
             inputs = _ask_or_default(served, request)
@@ -368,7 +368,7 @@ class Batch:
             seen = [reward for reward in by_position if reward is not None]
             for reward in seen:
                 self._check_range(reward, live, row)
-            value, observed = sum(seen), encode_observed(by_position)
+            value, observed = sum(seen), _encode(by_position)
         if current is None and kind == "correction":
             raise NotFound("reward of decision", report.decision_id)
         if current is not None and kind == "default":
@@ -513,21 +513,12 @@ def _single_value(row: DecisionRow, report: RewardReport) -> float:
     return report.value
 
 
-def _new_token() -> int:
-    """Return 63 random bits: they keep a decision's id and its draws from being guessed."""
-    return secrets.randbits(63)
-
-
-def _ask(served: ServedModel, request: DecisionRequest) -> PolicyInputs:
-    return served.space.ask(request.actions, request.features, request.exclude)
-
-
 def _ask_or_default(served: ServedModel, request: DecisionRequest) -> PolicyInputs | None:
     """Return the inputs of the policy; None where no model ever had one of the actions, and a
     default is played.
     """
     try:
-        return _ask(served, request)
+        return served.space.ask(request)
     except UnknownAction:
         if request.default is None:
             raise

@@ -7,7 +7,7 @@ whether it is made alone, together with others, or again from the log.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -98,24 +98,15 @@ class RowGenerator(StreamPerSession):
 
     def standard_normal(self, size: int | tuple[int, ...]) -> FloatArray:
         """Draw from N(0, 1)."""
-        values, rows = self._empty(size)
-        for i, generator in enumerate(self._generators):
-            generator.standard_normal(out=values[i * rows : (i + 1) * rows])
-        return values
+        return self._drawn(np.random.Generator.standard_normal, size)
 
     def standard_exponential(self, size: int | tuple[int, ...]) -> FloatArray:
         """Draw from the exponential distribution of mean 1."""
-        values, rows = self._empty(size)
-        for i, generator in enumerate(self._generators):
-            generator.standard_exponential(out=values[i * rows : (i + 1) * rows])
-        return values
+        return self._drawn(np.random.Generator.standard_exponential, size)
 
     def random(self, size: int | tuple[int, ...]) -> FloatArray:
         """Draw from the uniform distribution on [0, 1)."""
-        values, rows = self._empty(size)
-        for i, generator in enumerate(self._generators):
-            generator.random(out=values[i * rows : (i + 1) * rows])
-        return values
+        return self._drawn(np.random.Generator.random, size)
 
     def random_where(self, tied: BoolArray, size: tuple[int, ...]) -> FloatArray:
         """Draw only for sessions one of whose rows is tied, as they would alone; 0 elsewhere."""
@@ -123,6 +114,12 @@ class RowGenerator(StreamPerSession):
         values[...] = 0.0
         for i in np.flatnonzero(tied.reshape(len(self._generators), -1).any(axis=1)).tolist():
             self._generators[i].random(out=values[i * rows : (i + 1) * rows])
+        return values
+
+    def _drawn(self, draw: Callable[..., Any], size: int | tuple[int, ...]) -> FloatArray:
+        values, rows = self._empty(size)
+        for i, generator in enumerate(self._generators):
+            draw(generator, out=values[i * rows : (i + 1) * rows])
         return values
 
     def _empty(self, size: int | tuple[int, ...]) -> tuple[FloatArray, int]:

@@ -28,7 +28,6 @@ from latentbandits.serving.records import (
 )
 
 MAX_LENGTH = 100
-_encode = msgspec.json.Encoder().encode
 
 
 def click_model_for(
@@ -79,11 +78,6 @@ def observed_rewards(
         raise Invalid(f"list {report.decision_id}: {error}") from None
     # adding 0.0 removes negative zero, which SQLite does not store
     return [None if math.isnan(value) else value + 0.0 for value in seen]
-
-
-def encode_observed(observed: Sequence[float | None]) -> bytes:
-    """Return the rewards of a list as the log keeps them."""
-    return _encode(observed)
 
 
 def _clicked(report: RewardReport) -> bool:

@@ -254,24 +254,18 @@ class Cache:
         while len(sessions) > self._capacity or (
             sessions and self._bytes + self._models.counted > self._capacity_bytes
         ):
-            old_key, old = next(iter(sessions.items()))
-            self._pop(old_key)
-            self._keys.pop(old.row.name, None)
-
-    def remove(self, key: int) -> None:
-        """Take a session out."""
-        self._pop(key)
+            self.forget(next(iter(sessions.values())).row)
 
     def remove_where(self, stale: Callable[[SessionRow], bool]) -> None:
         """Take out, between transactions, all sessions whose rows are stale."""
         for live in list(self._sessions.values()):
             if stale(live.row):
-                self._pop(live.row.key)
-                self._keys.pop(live.row.name, None)
+                self.forget(live.row)
 
-    def forget_name(self, name: str) -> None:
-        """Have the name looked up in the store the next time."""
-        self._keys.pop(name, None)
+    def forget(self, row: SessionRow) -> None:
+        """Take a session out; its name is looked up in the store the next time."""
+        self.remove(row.key)
+        self._keys.pop(row.name, None)
 
     def committed(self) -> None:
         """Keep the sessions of the transaction."""
@@ -280,11 +274,12 @@ class Cache:
     def rolled_back(self) -> None:
         """Drop the sessions of the transaction: they are read from the store again."""
         for key in self._changed:
-            self._pop(key)
+            self.remove(key)
         self._changed.clear()
         self._keys.clear()
 
-    def _pop(self, key: int) -> None:
+    def remove(self, key: int) -> None:
+        """Take a session out."""
         old = self._sessions.pop(key, None)
         if old is not None:
             self._bytes -= _size(old)
@@ -675,14 +670,10 @@ class Sessions:
     def _restored(self, row: SessionRow) -> Live:
         """Return the session of `row` with its belief, and keep it."""
         cached = self._cache.get(row.key)
-        if cached is not None and cached.learned == row.rewards:
-            if cached.row is row:
-                self._cache.put(cached)
-                return cached
-            if cached.fits(row):
-                live = cached._replace(row=row)
-                self._cache.put(live)
-                return live
+        if cached is not None and cached.learned == row.rewards and cached.fits(row):
+            live = cached if cached.row is row else cached._replace(row=row)
+            self._cache.put(live)
+            return live
         return self.restoring.restore(row, cached)
 
     def able(self, live: Live, row: DecisionRow) -> Live:
@@ -810,6 +801,5 @@ class Sessions:
 
     def drop(self, row: SessionRow) -> None:
         """Take a session out of the cache."""
-        self._cache.remove(row.key)
-        self._cache.forget_name(row.name)
+        self._cache.forget(row)
         self.restoring.forget(row.key)

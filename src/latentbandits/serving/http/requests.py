@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import msgspec
@@ -199,12 +199,12 @@ class _Request:
         except TimeoutError:
             raise NotAdmitted(408, "timeout", NOT_IN_TIME) from None
 
-    async def send(self, message: Message) -> None:
+    def send(self, message: Message) -> Awaitable[None]:
         """Send a part of the answer, if the client reads it in time."""
         self.answering = True
-        if not self._requests.timed:
-            await self._send(message)
-            return
+        return self._sent_in_time(message) if self._requests.timed else self._send(message)
+
+    async def _sent_in_time(self, message: Message) -> None:
         try:
             async with asyncio.timeout(self._requests.settings.send_timeout + _LATER):
                 await self._send(message)
@@ -239,8 +239,8 @@ class Handler:
         answer: Any
         headers: RawHeaders = dict(scope["headers"])
         try:
+            _check_host(service, headers)
             if endpoint.by_token and _may_have_token(headers):
-                _check_host(service, headers)
                 content = await self._content(headers, receive)
                 if b'"token"' in content:
                     body = self._checked(headers, content)
@@ -248,7 +248,7 @@ class Handler:
             if self._needs_admin:
                 _check_admin(service, headers, scope.get("client"))
             if caller is None:
-                caller = admitted(service, headers, endpoint.scope, shared=endpoint.shared)
+                caller = _caller(service, headers, endpoint.scope, shared=endpoint.shared)
             if endpoint.parameters:
                 captured = _parameters(endpoint, scope)
             if body is None and self._decoder is not None:
@@ -261,7 +261,7 @@ class Handler:
         except (Refused, NotAdmitted) as refusal:
             answer = refusal
         status, content, extra = self._answered(answer)
-        if endpoint.by_token:
+        if endpoint.by_token and b"origin" in headers:
             extra = extra | _allowed_origin(service, headers)
         self._count(status, time.perf_counter() - start)
         if endpoint.scope == "admin" and caller is not None:
@@ -321,7 +321,8 @@ class Handler:
 
 
 def _media_type(headers: RawHeaders) -> bytes:
-    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    told = headers.get(b"content-type", b"")
+    return told if told == _JSON else told.partition(b";")[0].strip().lower()
 
 
 def _may_have_token(headers: RawHeaders) -> bool:
@@ -388,6 +389,10 @@ def admitted(service: Service, headers: RawHeaders, scope: str, *, shared: bool 
     A `shared` endpoint tells of all sessions: a key that is limited to some is refused.
     """
     _check_host(service, headers)
+    return _caller(service, headers, scope, shared=shared)
+
+
+def _caller(service: Service, headers: RawHeaders, scope: str, *, shared: bool) -> Caller:
     if service.keys is None:
         return ANYONE
     kind, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
@@ -436,8 +441,7 @@ def _check_admin(service: Service, headers: RawHeaders, peer: tuple[str, int] | 
     lets in: from this machine, to a name of this machine, and not forwarded by a proxy.
     """
     if service.keys is not None:
-        return  # `admitted` asks for one
-    _check_host(service, headers)
+        return  # `_caller` asks for one
     local = peer is not None and is_loopback(peer[0]) and is_loopback(_host(headers))
     if not service.settings.insecure_admin:
         told = "or, to try things on this machine, start it with --insecure-admin"
