@@ -124,11 +124,11 @@ class Engine:
         if_active: str | None = None,
         click_model: str | None = None,
     ) -> ServedModel:
-        """Use this model from now on; Invalid, and the old one goes on, if it is no good.
+        """Use this model from now on; Invalid, and the old model stays, if it cannot be served.
 
-        In the mode "trial" half of the new sessions use it, until the next activation. With
-        `if_active`, Conflict where another model than that one is active. `click_model` is that of
-        lists, the setting by default, where "auto" is what the model's fit says.
+        In the mode "trial" half of the new sessions use it, until the next activation. `if_active`
+        is the id of a model: Conflict where another model is active. `click_model` is for lists;
+        the default is the setting, and "auto" is the click model that the model's fit notes.
         """
         self._lock_models()
         if if_active is not None and self.library.active.model != if_active:

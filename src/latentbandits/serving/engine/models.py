@@ -190,7 +190,7 @@ class ServedModel:
 
     @cached_property
     def is_grown(self) -> bool:
-        """Whether actions were added that the model was not learned for."""
+        """True if actions were added that the model was not learned for."""
         return bool(self.space.new)
 
     def lacks(self, row: DecisionRow) -> bool:
@@ -205,7 +205,7 @@ class ServedModel:
 
     @property
     def has_population(self) -> bool:
-        """Whether the policy of some group learns across users."""
+        """True if the policy of some group learns across users."""
         return any(group.n_users is not None for group in self.policies.values())
 
     def of_group(self, group: str) -> GroupPolicy:

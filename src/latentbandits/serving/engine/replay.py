@@ -1,4 +1,4 @@
-"""How a belief learns: from one logged reward, from several at once, or from a whole log."""
+"""Learn beliefs from rewards: from one logged reward, from several at once, or from a whole log."""
 
 from __future__ import annotations
 

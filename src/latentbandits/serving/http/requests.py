@@ -437,8 +437,9 @@ def _is_forwarded(name: bytes) -> bool:
 
 
 def _check_admin(service: Service, headers: RawHeaders, peer: tuple[str, int] | None) -> None:
-    """Refuse administrators' requests if there are no keys, but for those that `insecure_admin`
-    lets in: from this machine, to a name of this machine, and not forwarded by a proxy.
+    """Refuse an administrator's request where there are no keys, unless `insecure_admin` is set.
+
+    Even then the request must come from this machine, to a name of this machine, and by no proxy.
     """
     if service.keys is not None:
         return  # `_caller` asks for one
