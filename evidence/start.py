@@ -22,7 +22,7 @@ from latentbandits.learning.generate import KnownArms
 from latentbandits.loop.kept_log import ServiceSource
 from latentbandits.loop.relearn import Relearner, Settings
 from latentbandits.models.arms.start import save_start
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.visit import Visit
 from latentbandits.options import Option, positive

@@ -26,11 +26,10 @@ from latentbandits.loop.relearn import (
     Settings,
     learn,
 )
+from latentbandits.models import artefacts
 from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.arms.start import save_start
-from latentbandits.models.artefacts import files
-from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.artefacts.files import save
+from latentbandits.models.artefacts import Catalogue, save
 from latentbandits.serving.records import ModelRow
 from tests.processes.service import run_command
 
@@ -112,7 +111,7 @@ def run_and_die(folder, url, tick):
         return step
 
     Records.write = dying(Records.write)
-    files.write = dying(files.write)
+    artefacts.write = dying(artefacts.write)
     settings = Settings(work=folder / "work", models=folder / "models")
     with Client(url, timeout=20.0) as client:
         client.activate = dying(client.activate)

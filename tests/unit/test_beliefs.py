@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from latentbandits import GaussianArms, LinearGaussian
-from latentbandits.beliefs import joint, known, states
+from latentbandits.beliefs import joint, states
 from latentbandits.policies.latent import ucb
 from tests.reference.enumeration import joint_on_grid
 from tests.reference.gaussian import arms_posterior, linear_posterior, state_posterior
@@ -14,7 +14,9 @@ def test_state_posterior_by_hand():
     # Two states, one reward of 0.9, noise 0.5: the densities of 0.9 under means 0.9 and 0.4 are as
     # 1 to exp(-0.5), so P(s=0) = 1 / (1 + exp(-0.5)).
     model = GaussianArms([[0.9], [0.4]], noise=0.5)
-    belief = known.condition(model, known.prior(model, 1), None, np.array([0]), np.array([0.9]))
+    belief = joint.condition_known(
+        model, joint.known_prior(model, 1), None, np.array([0]), np.array([0.9])
+    )
     actual = states.probabilities(belief.log_weights)[0, 0]
     assert actual == pytest.approx(1 / (1 + np.exp(-0.5)))
 
@@ -97,7 +99,9 @@ def test_evidence_is_free_of_the_order_but_parameters_share_their_theta():
 
 def test_states_survive_extreme_likelihoods():
     model = GaussianArms([[0.0], [1e-3]], noise=0.5, spread=0.0)
-    belief = known.condition(model, known.prior(model, 1), None, np.array([0]), np.array([1e3]))
+    belief = joint.condition_known(
+        model, joint.known_prior(model, 1), None, np.array([0]), np.array([1e3])
+    )
     assert belief.log_weights.max() < -1e6
     actual = states.probabilities(belief.log_weights)[0]
     # The difference of two numbers near -2e6 is exact to about 1e-9: (r - m)^2 / (2 noise^2).
@@ -181,7 +185,7 @@ def test_systematic_draws_are_within_one_of_their_share():
 
 def test_a_state_of_prior_probability_zero_is_never_believed():
     model = GaussianArms([[0.9], [0.1]], 0.5, state_prior=[0.0, 1.0])
-    belief = known.prior(model, 1000)
+    belief = joint.known_prior(model, 1000)
     assert (states.sample(belief.log_weights, np.random.default_rng(0)) == 1).all()
 
 

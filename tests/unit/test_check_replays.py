@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from latentbandits import GaussianArms
 from latentbandits.beliefs.encoding import decode, encode
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Category, Encoder
 from latentbandits.models.attributes.parts import Gate, with_parts
 from latentbandits.serving.check import CheckResult, check

@@ -19,7 +19,7 @@ from latentbandits import (
     mTS,
     mUCB,
 )
-from latentbandits.beliefs import joint, known, states
+from latentbandits.beliefs import joint, states
 from latentbandits.models.numerics.arrays import thin
 from latentbandits.policies.checked import Asked
 from latentbandits.policies.decision import Decision
@@ -72,9 +72,9 @@ def test_the_known_filter_is_exact():
     actions, rewards, _ = history("known")
     probabilities, evidence, _ = enumerate_paths(model, TRANSITION, actions, rewards)
     moving = Markov(model, TRANSITION)
-    belief = known.prior(moving, 1)
+    belief = joint.known_prior(moving, 1)
     for t in range(ROUNDS):
-        belief = known.condition(moving, belief, None, actions[t : t + 1], rewards[t : t + 1])
+        belief = joint.condition_known(moving, belief, None, actions[t : t + 1], rewards[t : t + 1])
     np.testing.assert_allclose(
         states.probabilities(belief.log_weights)[0], probabilities, rtol=1e-10
     )
@@ -84,7 +84,9 @@ def test_the_known_filter_is_exact():
 def test_predicting_by_hand():
     """P = (.5, .5), the reward rules out state 1: (1, 0), and then T says (.9, .1)."""
     moving = Markov(GaussianArms([[1.0], [-1.0]], noise=0.01), [[0.9, 0.1], [0.5, 0.5]])
-    belief = known.condition(moving, known.prior(moving, 1), None, np.array([0]), np.array([1.0]))
+    belief = joint.condition_known(
+        moving, joint.known_prior(moving, 1), None, np.array([0]), np.array([1.0])
+    )
     np.testing.assert_allclose(states.probabilities(belief.log_weights), [[0.9, 0.1]])
 
 

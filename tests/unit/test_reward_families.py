@@ -16,8 +16,7 @@ from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.fitting import split_users
 from latentbandits.learning.generate import generate_ratings
 from latentbandits.learning.learners import align
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import make_family
+from latentbandits.learning.logs.rows import Log, make_family
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.rewards import TransformedLearner, choose_family
 from latentbandits.report.report import Silent
@@ -57,11 +56,12 @@ def test_lattice_rewards_are_compared_by_the_probability_of_their_cell():
     """Against a slow sum: P(r - h/2 < N(mean, deviation) < r + h/2) before each reward."""
     from scipy.stats import norm
 
-    from latentbandits.learning.logs.summary import cells_of
+    from latentbandits.learning.logs.rows import cells_of_values, off_lattice
 
     log = generate_family("categorical", n_users=1, n_rounds=3, n_states=1, n_actions=1).log
     model = GaussianArms([[3.0]], noise=1.0, spread=0.5)
-    actual = score(model, log, cells=cells_of(log.rewards))
+    values = np.unique(log.rewards)
+    actual = score(model, log, cells=cells_of_values(values, off_lattice(values)))
     mean, variance = 3.0, 0.25
     for i, reward in enumerate(log.rewards):
         deviation = np.sqrt(variance + 1)

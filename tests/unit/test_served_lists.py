@@ -14,7 +14,7 @@ import pytest
 from latentbandits import BernoulliArms, Markov
 from latentbandits.loop.data import generation
 from latentbandits.loop.kept_log import merged, reward_table
-from latentbandits.models.artefacts.files import model_files
+from latentbandits.models.artefacts import model_files
 from latentbandits.models.clicks import as_click_model
 from latentbandits.policies.lists import ListDecision, update_list
 from latentbandits.serving.check import check

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, GaussianArms, LinearGaussian, mmTS
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.composed.ensemble import Ensemble
 from latentbandits.models.composed.markov import Markov
 from latentbandits.models.growing import add_average

@@ -1,8 +1,10 @@
-"""The joint posterior over states and parameters (mmTS, Algorithm 3), exact.
+"""Beliefs about states and parameters: exact posteriors given the rewards of a session.
 
-P(s, theta) is proportional to P1(s) P1(theta) times the product over ALL rounds of
-p(r | a, x, s, theta) (erratum E1). The marginal of s multiplies the running one-step predictive
-densities (errata E2, E5); the conditional of theta given s is the model's own conjugate posterior.
+`KnownBelief` is the posterior over states of a model that is taken as true (mTS, Algorithm 2).
+`JointBelief` is the posterior over states and parameters (mmTS, Algorithm 3): P(s, theta) is
+proportional to P1(s) P1(theta) times the product over ALL rounds of p(r | a, x, s, theta)
+(erratum E1). The marginal of s multiplies the running one-step predictive densities (errata E2,
+E5); the conditional of theta given s is the model's own conjugate posterior.
 """
 
 from __future__ import annotations
@@ -16,11 +18,18 @@ from latentbandits.models.checks import FloatArray, IntArray, session_count
 from latentbandits.models.clicks import PositionClicks
 from latentbandits.models.protocol import (
     Context,
+    KnownModel,
     Model,
     Parameters,
     at_rest,
     average_rewards,
 )
+
+
+class KnownBelief(NamedTuple):
+    """log P1(s) + sum over ALL rounds of log p(r | a, x, s); of the next round's s if it moves."""
+
+    log_weights: FloatArray  # (n_sessions, n_states)
 
 
 class JointBelief(NamedTuple):
@@ -30,11 +39,38 @@ class JointBelief(NamedTuple):
     parameters: Parameters
 
 
+def known_prior(model: KnownModel, n_sessions: int) -> KnownBelief:
+    """Return the belief of sessions without rewards in a model that is taken as true."""
+    n = session_count(n_sessions, model.n_sessions)
+    return KnownBelief(np.broadcast_to(model.log_state_prior, (n, model.n_states)))
+
+
 def prior(model: Model, n_sessions: int) -> JointBelief:
     """Return the belief of sessions without rewards."""
-    n = session_count(n_sessions, model.n_sessions)
-    weights = np.broadcast_to(model.log_state_prior, (n, model.n_states))
-    return JointBelief(weights, model.parameters(n))
+    weights = known_prior(model, n_sessions).log_weights
+    return JointBelief(weights, model.parameters(len(weights)))
+
+
+def condition_known(
+    model: KnownModel,
+    belief: KnownBelief,
+    context: Context,
+    action: IntArray,
+    reward: FloatArray,
+    *,
+    moves: bool = True,
+    looked: FloatArray | None = None,
+) -> KnownBelief:
+    """Return the belief after one more reward of each session; `belief` is unchanged.
+
+    With `moves=False` the state stays where it is. `looked` (n,) is the probability that the
+    action of a click model was looked at (`states.unless_unseen`); None: it was.
+    """
+    log_density = model.log_likelihood(context, action, reward)
+    if looked is not None:
+        log_density = states.unless_unseen(log_density, reward, looked)
+    transition = model.transition if moves else None
+    return KnownBelief(states.condition(belief.log_weights, log_density, reward, transition))
 
 
 def condition(
@@ -49,9 +85,8 @@ def condition(
 ) -> JointBelief:
     """Return the belief after one more reward of each session; `belief` is unchanged.
 
-    With `moves=False` the state stays where it is. `looked` (n,) is the probability that the
-    action of a click model was looked at, for a model of such clicks or a certain one
-    (`states.unless_unseen`); None: it was.
+    `moves` and `looked` are as in `condition_known`; `looked` is for a model of clicks at
+    positions, or a certain one.
     """
     here = model if moves else at_rest(model)
     if looked is not None and isinstance(model, PositionClicks):
@@ -63,6 +98,12 @@ def condition(
     return JointBelief(
         states.condition(belief.log_weights, log_predictive, reward, transition), parameters
     )
+
+
+def known_mean_rewards(model: KnownModel, belief: KnownBelief, context: Context) -> FloatArray:
+    """Return sum_s P(s) mu_hat(a, x, s), the posterior mean reward: `(n, n_actions)`."""
+    weights = states.probabilities(belief.log_weights)
+    return (weights[:, None, :] @ model.expected_rewards(context))[:, 0]
 
 
 def mean_rewards(model: Model, belief: JointBelief, context: Context) -> FloatArray:

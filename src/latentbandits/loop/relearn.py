@@ -34,9 +34,9 @@ from latentbandits.loop.caller_features import brings_features, encode_log, keep
 from latentbandits.loop.kept_log import KeptLog, Logged, Source
 from latentbandits.loop.promotion import Side, Verdict, judge
 from latentbandits.loop.records import Records, Run
+from latentbandits.models import artefacts
 from latentbandits.models.arms import start
-from latentbandits.models.artefacts import files as artefacts
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.clicks import ClickModel, Each, as_click_model
 from latentbandits.models.growing import add_average
 from latentbandits.owned_tempdir import remove_left_overs

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from latentbandits.beliefs.encoding import BeliefError, decode
-from latentbandits.models.artefacts.files import ArtefactError, load_files
+from latentbandits.models.artefacts import ArtefactError, load_files
 from latentbandits.serving.engine.model_rows import content_id
 from latentbandits.serving.engine.models import Library, ServedModel
 from latentbandits.serving.engine.replay import first_belief, replay

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from latentbandits.beliefs import joint, states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.learning.linear import clicks
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import Cells
+from latentbandits.learning.logs.rows import Cells, Log
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray

@@ -24,8 +24,7 @@ from latentbandits.beliefs.information import (
     scenario_rewards,
     supports,
 )
-from latentbandits.beliefs.joint import JointBelief
-from latentbandits.beliefs.known import KnownBelief
+from latentbandits.beliefs.joint import JointBelief, KnownBelief
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import GaussianArms

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from latentbandits.models.artefacts.catalogue import Catalogue, Places
+from latentbandits.models.artefacts import Catalogue, Places
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.parts import part
 from latentbandits.models.checks import BoolArray, FloatArray

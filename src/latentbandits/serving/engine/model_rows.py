@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
-from latentbandits.models.artefacts.catalogue import Catalogue, Places
-from latentbandits.models.artefacts.files import (
+from latentbandits.models.artefacts import (
     ARRAYS_FILE,
     MANIFEST_FILE,
     ArtefactError,
+    Catalogue,
+    Places,
     load_files,
     model_files,
     notes_of,

@@ -17,8 +17,7 @@ import msgspec
 import numpy as np
 
 from latentbandits.beliefs.encoding import can_encode
-from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.artefacts.files import model_files, to_arrays
+from latentbandits.models.artefacts import Catalogue, model_files, to_arrays
 from latentbandits.models.attributes.items import add_items
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.clicks import ClickModel, Each, as_click_model
