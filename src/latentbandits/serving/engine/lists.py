@@ -17,7 +17,7 @@ from latentbandits.policies.lists import check_click_model
 from latentbandits.serving.engine.actions import PolicyInputs
 from latentbandits.serving.engine.models import Library, stored_click_model
 from latentbandits.serving.engine.sessions import Live
-from latentbandits.serving.engine.values import RewardReport
+from latentbandits.serving.engine.values import MAX_LENGTH, RewardReport
 from latentbandits.serving.errors import Conflict, Invalid
 from latentbandits.serving.records import (
     DecisionRow,
@@ -26,8 +26,6 @@ from latentbandits.serving.records import (
     rewards_by_position,
     shown_actions,
 )
-
-MAX_LENGTH = 100
 
 
 def click_model_for(

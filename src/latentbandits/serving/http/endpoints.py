@@ -17,6 +17,7 @@ import msgspec
 
 from latentbandits.serving.engine.idempotency import digest, once
 from latentbandits.serving.engine.model_rows import read_artefact
+from latentbandits.serving.engine.values import Id
 from latentbandits.serving.errors import (
     Conflict,
     Forbidden,
@@ -42,7 +43,6 @@ from latentbandits.serving.http.messages import (
     Forgotten,
     ForgottenDecisions,
     ForgottenRequest,
-    Id,
     Log,
     MergeRequest,
     Models,
