@@ -104,13 +104,8 @@ def test_users_that_differ_within_a_state_are_noticed():
     assert strengths[1] >= 1000
 
 
-@pytest.mark.parametrize(
-    "rewards",
-    [
-        pytest.param(name, marks=() if name == "bernoulli" else pytest.mark.slow)
-        for name in GENERATED
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("rewards", GENERATED)
 def test_intervals_of_new_users_and_of_means_hold(rewards):
     """A short form of the experiment `recovery`. Means: 30 intervals of 90%, which share a log;
     fewer than 21 held have a probability below 1e-3. Rewards: 4,000 held out ones, 90% +- 2%.
