@@ -1,15 +1,21 @@
-"""The gate of the loop on generated logs: worse candidates stay out, better ones pass."""
+"""The gate of the loop on generated logs: worse candidates stay out, better ones pass.
+
+Its estimators are tried on the simplest comparison too: a policy with the log that it made, from
+which rewards are missing, more of some actions than of others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from evidence.loop_users import SimulatedUsers
 from evidence.loop_visits import play
-from latentbandits.evaluation import DecisionLog
+from latentbandits.evaluation import DecisionLog, evaluate
+from latentbandits.evaluation.distribution import FixedDistribution
 from latentbandits.experiments import experiment as frame
 from latentbandits.loop.promotion import Side, Verdict, judge
 from latentbandits.models import GaussianArms
@@ -19,11 +25,12 @@ from latentbandits.policies import Exploring, mmGreedy, mTS, mUCB
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.report.report import Claim, Report, Table
 
-__all__ = ["GateExperiment", "Try", "tries", "verdict_of"]
+__all__ = ["GateExperiment", "Try", "is_itself", "tries", "verdict_of"]
 
 N_STATES, N_ACTIONS, NOISE, ROUNDS = 3, 4, 0.5, 8
 TRUE_SESSIONS = 10_000
-WORSE, BETTER, RELABELLED = 200, 100, 100
+WORSE, BETTER, RELABELLED, MISSING = 200, 100, 100, 100
+MOST_MISSING = 0.8  # of an action's rewards
 POLICIES = {"mTS": mTS, "mUCB": mUCB, "mmGreedy": mmGreedy}
 
 
@@ -128,6 +135,23 @@ def verdict_of(one: Try) -> Verdict:
     return judge(side(one.current), side(one.candidate))
 
 
+def is_itself(seed: int, n_sessions: int = 500) -> bool:
+    """Return whether a policy and the log that it made are identical by every estimator.
+
+    Each action has its own share of missing rewards.
+    """
+    rng = np.random.default_rng([seed, 90])
+    truth = _random_truth(rng)
+    policy = FixedDistribution(rng.dirichlet(np.full(N_ACTIONS, 2.0)))
+    log, _ = play(policy, SimulatedUsers(truth, NOISE, ROUNDS), n_sessions, ROUNDS, rng)
+    missing = rng.random(log.action.shape) < rng.uniform(0, MOST_MISSING, N_ACTIONS)[log.action]
+    log = replace(log, reward=np.where(missing, np.nan, log.reward))
+    compared = evaluate(
+        {"policy": policy}, log, model=GaussianArms(truth, NOISE), against="logged"
+    ).differences
+    return {row["verdict"] for row in compared} == {"identical"}
+
+
 class GateExperiment(frame.Experiment):
     """Candidates that are worse, better or the same, at the gate of the loop."""
 
@@ -137,6 +161,7 @@ class GateExperiment(frame.Experiment):
         Option("worse", "candidates that are worse", WORSE, positive),
         Option("better", "candidates that are better", BETTER, positive),
         Option("relabelled", "models with relabelled states", RELABELLED, positive),
+        Option("missing", "logs with rewards that are missing by action", MISSING, positive),
     )
 
     def measure(self, work: frame.Work) -> Report:
@@ -153,7 +178,10 @@ class GateExperiment(frame.Experiment):
             for one in tries(kinds, count, options.seed + 1000 * number, worse=worse):
                 judged[group].append((one, verdict_of(one)))
                 work.progress.advance(1)
-        return Report(claims=_claims(judged), tables=[_table(judged)])
+        seeds = [options.seed + i for i in range(options.missing)]
+        same = work.map("logs against their own policy", is_itself, seeds)
+        claims = [*_claims(judged), _claim_of_logs(same)]
+        return Report(claims=claims, tables=[_table(judged)])
 
 
 def _claims(judged: Mapping[str, list[tuple[Try, Verdict]]]) -> list[Claim]:
@@ -165,6 +193,13 @@ def _claims(judged: Mapping[str, list[tuple[Try, Verdict]]]) -> list[Claim]:
         Claim("G2", "models with relabelled states are activated", "never",
               counts["relabelled"], passed["relabelled"] == 0),
     ]  # fmt: skip
+
+
+def _claim_of_logs(same: list[bool]) -> Claim:
+    return Claim(
+        "G3", "a policy is identical to its own log, from which rewards are missing by action",
+        "in all logs", f"{sum(same)} of {len(same)}", all(same),
+    )  # fmt: skip
 
 
 def _table(judged: Mapping[str, list[tuple[Try, Verdict]]]) -> Table:

@@ -7,6 +7,7 @@ import pytest
 from evidence.rewards import Outcome, claims_of, generate_clean, play
 
 from latentbandits.learning import fit
+from latentbandits.learning.arms.learner import ArmsLearner
 
 OPTIONS = {"kind": "arms", "rewards": "poisson", "bootstrap": 2}
 
@@ -50,3 +51,16 @@ def test_claims_count_harm_false_help_and_power():
     assert held(2, 0) == [name for name in every if name != "false"]
     assert held(3, 13) == ["intervals", "states", "gain"]
     assert held(0, 19) == ["harm", "false", "intervals", "states"]
+
+
+def test_states_that_the_learner_makes_equal_are_held_apart(monkeypatch):
+    """Two thirds of the users like what the others dislike; all states alike maximise the ELBO."""
+    problem = generate_clean("opposite", 520_019)
+    options = {"kind": "arms", "rewards": "categorical", "bootstrap": 0, "assess": False}
+    found = fit(problem.log, **options, seed=520_019)
+    assert found.report["one_state"]["states_predict_better"]
+    means = found.model.expected_rewards(None)[0]
+    assert np.corrcoef(means[0], means[1])[0, 1] < -0.5  # what one state likes, the other does not
+    # The planted bug: nothing holds them apart.
+    monkeypatch.setattr(ArmsLearner, "apart", lambda learner: learner)
+    assert fit(problem.log, **options, seed=520_019).model.n_states == 1

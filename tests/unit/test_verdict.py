@@ -24,7 +24,7 @@ from latentbandits.learning.backends.backend import summary_of
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.learners import Candidate, Learned, align, judge
 from latentbandits.learning.linear.learner import LinearLearner
-from latentbandits.models.artefacts.files import model_files
+from latentbandits.models.artefacts import model_files
 from latentbandits.policies.registry import parse
 from latentbandits.report.report import Estimate
 from latentbandits.simulation.tune import REPLAYED, TunedPolicy
@@ -332,8 +332,11 @@ def test_fit_judges_what_is_written(truth, fitted, monkeypatch):
         return model_files(ruined(model), catalogue, notes)
 
     monkeypatch.setattr(verdict, "model_files", write_badly)
-    actual = fit(kept, kind="arms", rewards="gaussian", states=3, bootstrap=3)
+    options = {"kind": "arms", "rewards": "gaussian", "states": 3}
+    actual = fit(kept, **options, bootstrap=3)
     assert actual.report["judgement"]["verdict"] == "harms"
+    quick = fit(kept, **options, quick=True).report["judgement"]  # without further users
+    assert quick["lead"]["high"] < 0
 
 
 def test_the_judged_model_is_widened_like_the_written_one(truth, monkeypatch):
@@ -390,6 +393,32 @@ def test_the_policy_is_chosen_by_other_users_than_the_verdict_is_about():
     assert both.verdict == "harms"
     # The planted bug: the same users choose and judge, and luck counts as gain.
     assert judged(judged_by, mTS=1.0, mUCB=1.0).verdict == "helps"
+
+
+def test_the_users_that_fit_chooses_by_are_not_those_of_the_verdict(truth, monkeypatch):
+    played = []
+
+    def recorded(learned, kept, held_out, *, choosing=None, **options):
+        played.append((kept, held_out, choosing))
+        return judge_policies(learned, kept, held_out, choosing=choosing, **options)
+
+    monkeypatch.setattr(fitting, "judge_policies", recorded)
+    log = truth.log.of_users(np.arange(200))
+    fit(log, kind="arms", rewards="gaussian", states=3, bootstrap=0)
+    (_, judging, choosing), *further = played
+    assert choosing.n_users > 20
+    assert not np.intersect1d(judging.keys, choosing.keys).size
+    for kept, users, none in further:  # they have no choice left to make
+        assert none is None
+        assert not np.intersect1d(kept.sample(kept.n_users, 0).keys, users.keys).size
+
+
+def test_doubts_about_a_fit_reach_its_recommendation(truth, monkeypatch):
+    monkeypatch.setattr(fitting.report, "doubts", lambda scores, log: ("planted",))
+    log = truth.log.of_users(np.arange(200))
+    judged = fit(log, kind="arms", rewards="gaussian", states=3, quick=True).report["judgement"]
+    assert judged["recommended_policy"] == "popularity"
+    assert judged["why_popularity"] == "planted"
 
 
 def test_the_baselines_are_learned(truth, fitted):
@@ -463,7 +492,10 @@ def test_states_are_kept_where_they_predict_better():
     late = equal._replace(leads=lead | {20: Estimate(-0.011, 0.01)})
     assert not late.takes_one
     assert late.sentence == ""
-    assert not equal._replace(leads={}).takes_one
+    unplayed = equal._replace(leads={})  # nothing speaks for several states
+    assert unplayed.takes_one
+    assert "So the model has one state" in unplayed.sentence
+    assert not known._replace(leads={}).takes_one
 
 
 def test_the_judged_model_knows_nothing_of_held_out_users(monkeypatch):

@@ -11,6 +11,7 @@ import polars as pl
 
 from latentbandits.evaluation.log import REQUIRED, Columns, DecisionLog, EvaluationError
 from latentbandits.evaluation.logged_actions import LoggedActions
+from latentbandits.learning.logs.rows import conversion
 from latentbandits.learning.logs.tables import (
     TableSource,
     column_names,
@@ -18,9 +19,10 @@ from latentbandits.learning.logs.tables import (
     milliseconds,
     read_table,
 )
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.clicks import AnyClickModel, ClickModel, as_click_model
+from latentbandits.policies.decision import LARGEST_REWARD
 
 ROWS = "none"
 """The name of the session column that makes every row a session of its own."""
@@ -302,16 +304,24 @@ def _times(frame: pl.DataFrame, name: str) -> pl.Series | None:
 
 
 def _numbers(frame: pl.DataFrame, name: str) -> FloatArray:
+    values = frame[name].drop_nulls()
     try:
-        column = frame[name].cast(pl.Float64, strict=True)
+        column = frame[name].cast(pl.Float64, strict=False)
+        wrong = values.filter(values.cast(pl.Float64, strict=False).is_null())
     except pl.exceptions.PolarsError:
+        column, wrong = frame[name], values
+    if len(wrong):
         raise EvaluationError(
             f"column {name!r} must hold numbers; it holds {frame[name].dtype}, such as "
-            f"{frame[name].drop_nulls()[0]!r}"
-        ) from None
+            f"{wrong[0]!r}. {conversion(wrong)}"
+        )
     numbers: FloatArray = column.fill_null(float("nan")).to_numpy()
-    if np.isinf(numbers).any():
-        raise EvaluationError(f"column {name!r} holds an infinite number")
+    if (np.abs(numbers) > LARGEST_REWARD).any():
+        largest = numbers[np.nanargmax(np.abs(numbers))]
+        raise EvaluationError(
+            f"column {name!r} holds {largest:g}, which is beyond {LARGEST_REWARD:g}: mend or drop "
+            "such rows"
+        )
     return numbers
 
 

@@ -20,8 +20,7 @@ from latentbandits.policies.latent.ucb import average_item_slack
 from latentbandits.policies.registry import PolicySpec
 from latentbandits.report.report import Claim, Estimate, Progress, Report, Table
 from latentbandits.simulation import Results, pool
-from latentbandits.simulation.results import PolicyResult
-from latentbandits.simulation.simulate import PolicyMaker, makers
+from latentbandits.simulation.simulate import PolicyMaker, PolicyResult, makers
 
 __all__ = ["MovieLensExperiment"]
 

@@ -45,7 +45,6 @@ from latentbandits.learning.attributes.items import ItemTable, learn_items, read
 from latentbandits.learning.attributes.regression import RowLearner
 from latentbandits.learning.backends.backend import Engine, Merged, Without, engine_of
 from latentbandits.learning.backends.opening import Interactions, opened
-from latentbandits.learning.confounding import has_propensities, learn_choices
 from latentbandits.learning.dynamics import NOT_TRIED, DynamicsChoice, choose_dynamics
 from latentbandits.learning.fit_options import (
     FitOptions,
@@ -75,8 +74,13 @@ from latentbandits.learning.learners import (
 )
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.lists import ClickChoice, choose_click_model, number_lists
-from latentbandits.learning.logs.rows import Duplicates, Log, check_duplicates
-from latentbandits.learning.logs.summary import RewardSummary, make_family
+from latentbandits.learning.logs.rows import (
+    Duplicates,
+    Log,
+    RewardSummary,
+    check_duplicates,
+    make_family,
+)
 from latentbandits.learning.logs.tables import LogError, TableSource
 from latentbandits.learning.rewards import (
     FamilyChoice,
@@ -84,9 +88,11 @@ from latentbandits.learning.rewards import (
     Transformed,
     TransformedLearner,
     choose_family,
+    has_propensities,
+    learn_choices,
     without_outliers,
 )
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.checks import positive_count
 from latentbandits.models.clicks import ClickModel
@@ -103,6 +109,9 @@ QUICK_ON = 100_000
 
 QUICK_POLICY = "mmGreedy"
 """The only policy on the model that a quick fit plays."""
+
+HELD_APART = 2
+"""Number of states that are held apart and tried, where the learner chose one state."""
 
 HELD_OUT = 0.3
 MOST_HELD_OUT = 2_000
@@ -502,7 +511,7 @@ def _select_kind(users: Users, options: FitOptions, bar: Progress) -> Choice:
         if joint is not None:
             return replace(choice, selection=joint, comparison=None)
     if others:
-        with suppress(LogError):  # there are too few users for a linear model
+        with suppress(ValueError):  # there are too few users for a linear model
             linear = _select(users, "linear", options, bar)
             kinds = choose_kind(choice.selection, linear.selection, users.choosing, options.seed)
             choice = replace(linear if kinds.chosen == "linear" else choice, kinds=kinds)
@@ -552,27 +561,73 @@ def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Cho
     if users.attributes is not None and wanted is None:
         selection = choose_states(learner, selection, *chosen_on, seed, bar)
     one_state = learn_one_state(learner, selection, *chosen_on, seed, bar)
-    comparison = None
-    if one_state is not selection:
+    comparison, asked = None, wanted is not None or users.attributes is not None
+    if one_state is selection and not asked and isinstance(learner, ArmsLearner):
+        found = _held_apart(learner, selection, users, options, bar)
+        if found is not None:
+            one_state, selection, comparison = found
+    elif one_state is not selection:
         comparison = compare_with_one_state(
             one_state, selection, users.choosing, seed, _passes(options, selection.learned),
             users.lists,
         )  # fmt: skip
         # Users' attributes and explicit requests are reasons for states that rewards alone are not.
-        if wanted is None and users.attributes is None and comparison.takes_one:
-            parts = further_parts(users, options)
-            one_state, selection = (
-                _learn_without(parts, choice, seed) for choice in (one_state, selection)
+        if not asked and comparison.takes_one:
+            one_state, selection, comparison = _by_further_users(
+                one_state, selection, comparison, users, options
             )
-            nats, preferred = evidence_of_states(
-                one_state, selection, [part.users for part in parts]
-            )
-            comparison = comparison._replace(nats=nats, preferred=preferred)
             if comparison.takes_one:
                 selection = _with_row(selection, one_state)
     if families is not None:
         selection = replace(selection, warnings=families.warnings + selection.warnings)
     return Choice(form, selection, families, steps, one_state, comparison)
+
+
+def _by_further_users(
+    one_state: Selection,
+    several: Selection,
+    comparison: StateComparison,
+    users: Users,
+    options: FitOptions,
+) -> tuple[Selection, Selection, StateComparison]:
+    """Return both choices, learned without each part of the further users, and their evidence."""
+    parts = further_parts(users, options)
+    one_state, several = (
+        _learn_without(parts, choice, options.seed) for choice in (one_state, several)
+    )
+    nats, preferred = evidence_of_states(one_state, several, [part.users for part in parts])
+    return one_state, several, comparison._replace(nats=nats, preferred=preferred)
+
+
+def _held_apart(
+    learner: ArmsLearner, one_state: Selection, users: Users, options: FitOptions, bar: Progress
+) -> tuple[Selection, Selection, StateComparison] | None:
+    """Return one state, several states that are held apart, and their comparison.
+
+    None if nothing speaks for several states: neither are the rewards of users for choices and of
+    further users clearly more probable with them, nor is their log evidence higher and one state
+    worse in replay. In a quick fit nothing is held apart.
+    """
+    if options.quick:
+        return None
+    with suppress(LogError):  # there are fewer users than states
+        apart, chosen_on = learner.apart(), (users.few, users.choosing)
+        alone, several = (
+            apart.select(*chosen_on, (n,), options.seed, bar) for n in (1, HELD_APART)
+        )
+        higher = apart.choose((alone.chosen, several.chosen)) is several.chosen
+        nats, _ = evidence_of_states(one_state, several)
+        if several.learned.model.n_states > 1 and (higher or nats.mean > 0):
+            comparison = compare_with_one_state(
+                one_state, several, users.choosing, options.seed,
+                _passes(options, several.learned), users.lists,
+            )  # fmt: skip
+            one_state, several, comparison = _by_further_users(
+                one_state, several, comparison, users, options
+            )
+            if comparison.preferred or (higher and not comparison.takes_one):
+                return one_state, _with_row(one_state, several), comparison
+    return None
 
 
 def _with_row(selection: Selection, other: Selection) -> Selection:

@@ -14,8 +14,7 @@ import numpy as np
 
 from latentbandits.learning.assess.heldout import HeldOut, score
 from latentbandits.learning.backends.backend import AnyLog
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import Cells, LogSummary
+from latentbandits.learning.logs.rows import Cells, Log, LogSummary
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray

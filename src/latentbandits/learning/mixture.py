@@ -33,8 +33,7 @@ from latentbandits.learning.arms.mixture import (
     start_at,
 )
 from latentbandits.learning.backends.backend import AnyLog, engine_of
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import ArmsModel, Rewards, make_family
+from latentbandits.learning.logs.rows import ArmsModel, Log, Rewards, make_family
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.checks import FloatArray, IntArray
 

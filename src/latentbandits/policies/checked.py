@@ -9,9 +9,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latentbandits.beliefs import joint, known, states
-from latentbandits.beliefs.joint import JointBelief
-from latentbandits.beliefs.known import KnownBelief
+from latentbandits.beliefs import joint
+from latentbandits.beliefs.joint import JointBelief, KnownBelief
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.clicks import PositionClicks
 from latentbandits.models.protocol import Context, KnownModel, Model
@@ -288,7 +287,7 @@ def check_model(policy: object, model: object, needed: tuple[str, ...] = _KNOWN)
 def learned(
     condition: Callable[..., WeightedBeliefT], model: KnownModel, belief: Any, outcome: Outcome
 ) -> WeightedBeliefT:
-    """Return the belief after an outcome, by `known.condition` or `joint.condition`."""
+    """Return the belief after an outcome, by `joint.condition_known` or `joint.condition`."""
     observed = outcome.context, outcome.action, outcome.reward
     return condition(model, belief, *observed, moves=outcome.moves, looked=outcome.looked)
 
@@ -321,7 +320,7 @@ class PosteriorPolicy(LatentPolicy[WeightedBeliefT], ABC):
 
     def state_probabilities(self, belief: WeightedBeliefT) -> FloatArray:
         """Return P(s) given the session's rewards, `(n_sessions, n_states)`."""
-        return states.probabilities(self._log_weights(belief))
+        return joint.probabilities(self._log_weights(belief))
 
     def _log_weights(self, belief: WeightedBeliefT) -> FloatArray:
         """Return log P(s) given the session's rewards, to a constant: `(n_sessions, n_states)`."""
@@ -346,13 +345,13 @@ class KnownPolicy(PosteriorPolicy[KnownBelief], ABC):
     """A policy that takes the model as true: the belief is over states alone (Algorithm 2)."""
 
     def init(self, n_sessions: int = 1) -> KnownBelief:
-        return known.prior(self.model, n_sessions)
+        return joint.known_prior(self.model, n_sessions)
 
     def mean_rewards(self, belief: KnownBelief, context: Context) -> FloatArray:
-        return known.mean_rewards(self.model, belief, context)
+        return joint.known_mean_rewards(self.model, belief, context)
 
     def _learn(self, belief: KnownBelief, outcome: Outcome) -> KnownBelief:
-        return learned(known.condition, self.model, belief, outcome)
+        return learned(joint.condition_known, self.model, belief, outcome)
 
     @property
     def learns_unseen(self) -> bool:

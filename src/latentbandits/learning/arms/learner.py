@@ -36,8 +36,7 @@ from latentbandits.learning.learners import (
     clearly_below,
     vetoed,
 )
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import ArmsModel
+from latentbandits.learning.logs.rows import ArmsModel, Log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.arms.conjugate import Learnable
@@ -52,6 +51,9 @@ STATES = tuple(range(1, 21))
 
 STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, inf)
 """Candidate strengths, in rewards, of the prior for users' variation within a state."""
+
+APART = 30.0
+"""Strength of the pooled prior, in rewards, with which states are held apart."""
 
 LARGEST = 5_000
 """The largest number of states times actions of a model of arms."""
@@ -71,7 +73,8 @@ class ArmsLearner:
 
     `by_action` (one noise per action of Gaussian rewards) and `strength` (of the variation within
     states) are chosen by held-out evidence if they are None. An `earlier` model is one of the
-    starts of every fit with the same number of states.
+    starts of every fit with the same number of states. `pooling` is the strength of the pooled
+    prior; None: it is learned.
     """
 
     family: Learnable = field(default_factory=Gaussian)
@@ -80,6 +83,17 @@ class ArmsLearner:
     by_action: bool | None = None
     strength: float | None = None
     earlier: Earlier | None = None
+    pooling: float | None = None
+
+    def apart(self) -> ArmsLearner:
+        """Return a learner that holds states apart.
+
+        The ELBO is too low where states overlap, the more so the further they are apart. So its
+        maximum may be at a pooled prior that makes all states equal, although users of several
+        states are there and rewards of other users tell so. With a strength that is held, states
+        stay apart; whether they predict better must be asked of other users.
+        """
+        return replace(self, pooling=APART)
 
     def select(
         self,
@@ -143,7 +157,9 @@ class ArmsLearner:
         fitted = learned.fitted
         assert isinstance(fitted, FittedArms)
         family = fitted.family
-        problem = Problem.from_log(family, log, n_replicates=n_fits, seed=seed)
+        problem = Problem.from_log(
+            family, log, n_replicates=n_fits, seed=seed, strength=self.pooling
+        )
         start = fitted.mixture.take(np.zeros(n_fits, np.int64))
         mixture = climb(problem, start, tolerance=0.02, max_passes=300).mixture
         counting, _ = family.counts_and_sums
@@ -171,7 +187,7 @@ class ArmsLearner:
         family = self.family
         if self.by_action:
             family = family.with_noise_by_action()
-        return Problem.from_log(family, log)
+        return Problem.from_log(family, log, strength=self.pooling)
 
     def _try(
         self, problem: Problem, kept: Engine, held_out: Log, n_states: int, seed: int

@@ -31,8 +31,9 @@ from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.arms import dirichlet
 from latentbandits.models.arms.conjugate import STRENGTHS, Learnable
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.protocol import untransformed
 
 # Sufficient statistics of every (user, action) pair, in partitions of whole users.
 #
@@ -309,15 +310,23 @@ class Problem(NamedTuple):
     prepare: Prepare
     totals: Totals
     centre: FloatArray  # (A, ...): the mean of the pooled prior for every action
+    strength: float | None = None  # kappa, if it is held; None: learned
 
     @classmethod
     def from_log(
-        cls, family: Learnable, log: AnyLog, *, n_replicates: int = 0, seed: int = 0
+        cls,
+        family: Learnable,
+        log: AnyLog,
+        *,
+        n_replicates: int = 0,
+        seed: int = 0,
+        strength: float | None = None,
     ) -> Problem:
         """Sum the log once; with `n_replicates`, give every user that many bootstrap weights."""
         engine, prepare = engine_of(log), Prepare(family, n_replicates, seed)
         sums = engine.fold(TotalsPass(prepare), None)
-        return cls(family, engine, prepare, sums, family.centre(sums.statistics.mean(axis=0)))
+        centre = family.centre(sums.statistics.mean(axis=0))
+        return cls(family, engine, prepare, sums, centre, strength)
 
     def sums(self, mixture: Mixture) -> Sums:
         return self.engine.fold(MixturePass(self.prepare), broadcast(self.family, mixture))
@@ -330,7 +339,14 @@ class Problem(NamedTuple):
         return elbo(self.family, mixture, sums, self.totals, self.centre)
 
     def step(self, mixture: Mixture, sums: Sums) -> Mixture:
-        return step(self.family, mixture, sums, self.totals, self.centre)
+        moved = step(self.family, mixture, sums, self.totals, self.centre)
+        return self.held(moved)
+
+    def held(self, mixture: Mixture) -> Mixture:
+        """Return the mixture with the problem's strength, if that is held."""
+        if self.strength is None:
+            return mixture
+        return mixture._replace(strength=np.full_like(mixture.strength, self.strength))
 
 
 class Climbed(NamedTuple):
@@ -373,7 +389,7 @@ def climb(
 
     With `finalists`, all mixtures take a few passes and then only that many of the best continue.
     """
-    current, before = start, np.full(len(start.strength), -np.inf)
+    current, before = problem.held(start), np.full(len(start.strength), -np.inf)
     history: list[float] = []
     converged = False
     for n_passes in range(1, max_passes + 1):
@@ -546,7 +562,7 @@ def earlier_means(model: Any, catalogue: Catalogue | None, actions: Sequence[str
     >>> earlier_means(GaussianArms([[0.2, 0.6]], noise=1.0), None, ["1", "new"]).means
     array([[0.6, 0.4]])
     """
-    inner = model.model if hasattr(model, "transform") else model
+    inner = untransformed(model)
     features = None if catalogue is None else catalogue.features
     means = inner.expected_rewards(None if features is None else features[None])[0]
     ids = [str(i) for i in range(means.shape[1])] if catalogue is None else catalogue.ids

@@ -35,8 +35,7 @@ from latentbandits.learning.learners import (
     rows_as_actions,
 )
 from latentbandits.learning.linear.learner import LinearLearner
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import cells_of_values
+from latentbandits.learning.logs.rows import Log, cells_of_values
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.clicks import Each
 from latentbandits.policies.latent.ucb import mmGreedy
@@ -92,10 +91,11 @@ class StateComparison(NamedTuple):
 
     @property
     def one_is_as_good(self) -> bool:
-        """Whether one state earns as much, within an error, in first rounds and to the end."""
-        return bool(self.leads) and all(
-            lead.mean >= -_NOT_CLEAR * lead.stderr for lead in self.leads.values()
-        )
+        """Whether one state earns as much, within an error, in first rounds and to the end.
+
+        Where nothing could be replayed, nothing says that several states earn more.
+        """
+        return all(lead.mean >= -_NOT_CLEAR * lead.stderr for lead in self.leads.values())
 
     @property
     def takes_one(self) -> bool:
@@ -106,6 +106,14 @@ class StateComparison(NamedTuple):
         """The comparison in words; empty if one state earns less."""
         if not self.one_is_as_good:
             return ""
+        if not self.leads:
+            without = "Nothing could be replayed"
+            if self.preferred:
+                return f"{without}. {self.n_states} states predict rewards better than one."
+            return (
+                f"{without}, and {self.n_states} states do not clearly predict rewards better than "
+                "one. So the model has one state."
+            )
         lead = self.leads[max(self.leads)]
         text = (
             f"One state does as well as {self.n_states}: {lead:+} a round in replay of held-out "

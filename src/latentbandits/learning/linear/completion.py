@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
 
-from latentbandits.learning.linear.folded import (
+from latentbandits.learning.linear.alternating import (
     CompletionSettings,
     KeptSweepPass,
     Link,

@@ -41,7 +41,7 @@ STRENGTHS = (1e-2, 1e7)
 
 
 class RewardFacts(Protocol):
-    """The facts about a log's rewards that a family needs (`logs.summary.RewardSummary`)."""
+    """The facts about a log's rewards that a family needs (`logs.rows.RewardSummary`)."""
 
     @property
     def values(self) -> FloatArray:
