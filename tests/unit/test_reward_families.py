@@ -73,7 +73,7 @@ def test_lattice_rewards_are_compared_by_the_probability_of_their_cell():
 
 @pytest.mark.parametrize("rewards", ["bernoulli", "poisson", "exponential", "categorical"])
 def test_evidence_and_uniforms_are_those_of_the_belief_round_by_round(rewards):
-    from latentbandits.beliefs import joint, states
+    from latentbandits.beliefs import joint
 
     truth = generate_family(rewards, n_users=6, n_rounds=9, n_states=2, n_actions=3, seed=1)
     learner = ArmsLearner(make_family(rewards, truth.log.rewards), strength=30.0)
@@ -84,10 +84,10 @@ def test_evidence_and_uniforms_are_those_of_the_belief_round_by_round(rewards):
     for user in range(6):
         belief = joint.prior(model, 1)
         for i in range(*truth.log.starts[user : user + 2]):
-            before = states.log_total(belief.log_weights)
+            before = joint.log_total(belief.log_weights)
             event = truth.log.actions[i : i + 1], truth.log.rewards[i : i + 1]
             belief = joint.condition(model, belief, None, *event)
-            density = states.log_total(belief.log_weights) - before
+            density = joint.log_total(belief.log_weights) - before
             assert actual.log_density[i] == pytest.approx(density[0], rel=1e-9)
 
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from latentbandits.beliefs import joint, states
+from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import KnownBelief
 from latentbandits.beliefs.planning import hermite
 from latentbandits.models.arms.dirichlet import BernoulliArms
@@ -105,7 +105,7 @@ class PolicyReuse(PosteriorPolicy[ReuseBelief]):
 
     def _scores(self, belief: ReuseBelief, utility: FloatArray) -> FloatArray:
         """Return the score of each policy of the library, `(n, J)`."""
-        weights = states.probabilities(belief.log_weights)
+        weights = joint.probabilities(belief.log_weights)
         expected: FloatArray = (weights[:, None, :] @ utility)[:, 0]
         if self.rule in ("PI", "EI"):
             return self._improvement(weights, utility, expected.max(axis=1))

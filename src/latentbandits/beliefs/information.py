@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from latentbandits.beliefs import states
+from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, frozen
 from latentbandits.models.numerics.arrays import blocks, leaves, map_leaves
@@ -377,7 +377,7 @@ def scenario_rewards(
     >>> draws.mean(axis=1).round(2)
     array([[0.55, 0.45]])
     """
-    state = states.systematic(belief.log_weights, n_draws, _MIDDLE)
+    state = joint.systematic(belief.log_weights, n_draws, _MIDDLE)
     if isinstance(model, FromNormals):
         normals = _normals(seed, n_draws, model.n_normals)
         return model.rewards_from_normals(belief.parameters, context, state, normals)

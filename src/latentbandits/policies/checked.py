@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latentbandits.beliefs import joint, states
+from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import JointBelief, KnownBelief
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.clicks import PositionClicks
@@ -320,7 +320,7 @@ class PosteriorPolicy(LatentPolicy[WeightedBeliefT], ABC):
 
     def state_probabilities(self, belief: WeightedBeliefT) -> FloatArray:
         """Return P(s) given the session's rewards, `(n_sessions, n_states)`."""
-        return states.probabilities(self._log_weights(belief))
+        return joint.probabilities(self._log_weights(belief))
 
     def _log_weights(self, belief: WeightedBeliefT) -> FloatArray:
         """Return log P(s) given the session's rewards, to a constant: `(n_sessions, n_states)`."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from latentbandits.beliefs import states
+from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import JointBelief, KnownBelief
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.numerics.laws import Component, Points
@@ -246,7 +246,7 @@ class _Quantile(LargestPosteriorScore[Any], ABC):
         """Return P(mu(a, x, s, theta) | s) for every action."""
 
     def _scores(self, belief: Any, asked: Asked) -> FloatArray:
-        weights = states.probabilities(belief.log_weights)
+        weights = joint.probabilities(belief.log_weights)
         return largest_quantiles(
             self._laws(belief, asked.context), weights, self.quantile, asked.eligible
         )
