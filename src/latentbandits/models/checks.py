@@ -246,7 +246,7 @@ def one_state(array: FloatArray, axis: int) -> tuple[int, ...]:
 
 
 def extended_prior(prior: FloatArray, probability: float) -> FloatArray:
-    """Return P1(s) with one more state of this probability, taken from all others alike."""
+    """Return P1(s) with one more state of this probability; the others shrink by one factor."""
     if not 0 < probability < 1:
         raise ValueError(f"the probability of one more state must be in (0, 1); got {probability}")
     last = np.full((*prior.shape[:-1], 1), probability)

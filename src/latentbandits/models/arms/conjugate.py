@@ -408,8 +408,8 @@ class ConjugateArms(StationaryModel, Learnable):
         """Return this model with m more actions at the end.
 
         The prior of their mean rewards has `means` and `variances`, both `(n_states, m)`. Means
-        beyond those of the actions that the model has, and variances that the family cannot have,
-        are replaced by the nearest possible ones.
+        are clipped to the range of the model's own actions, and variances to what the family can
+        have.
         """
         inside = means
         if self.support is not REALS:
