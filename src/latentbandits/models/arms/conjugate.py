@@ -565,10 +565,7 @@ class ConjugateArms(StationaryModel, Learnable):
         mine, others = self._prior_arrays(), other._prior_arrays()
         return self._replace(
             {
-                name: np.concatenate(
-                    [array, np.broadcast_to(others[name], checks.one_state(array, self._axis))],
-                    axis=self._axis,
-                )
+                name: checks.with_one_more(array, others[name], self._axis)
                 for name, array in mine.items()
             },
             checks.extended_prior(self.state_prior, probability),
