@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -66,7 +67,7 @@ class Policy(ABC, Generic[BeliefT]):
     propensity_draws: int = 0
     """Posterior draws that are counted for a propensity without a closed form; 0: none."""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The name that its decisions carry."""
         return type(self).__name__
