@@ -278,11 +278,10 @@ class GaussianArms(StationaryModel):
         return GaussianArms(means, self.noise, np.sqrt(variance))
 
     def with_state(self, other: GaussianArms, probability: float) -> GaussianArms:
-        shape = (*self.means.shape[:-2], 1, self.n_actions)
         return GaussianArms(
-            np.concatenate([self.means, np.broadcast_to(other.means, shape)], axis=-2),
+            checks.with_one_more(self.means, other.means, -2),
             self.noise,
-            np.concatenate([self.spread, np.broadcast_to(other.spread, shape)], axis=-2),
+            checks.with_one_more(self.spread, other.spread, -2),
             checks.extended_prior(self.state_prior, probability),
         )
 
