@@ -23,7 +23,10 @@ def test_the_pages_show_the_state_none_of_these(page: Browser, tmp_path: Path) -
     with RunningService(tmp_path / "two", *groups, folder=tmp_path) as running:
         play_sessions(running, n_sessions=20, n_rounds=3)
         overview = get(running, "/v1/overview")
-        assert {one["group"] for one in overview["groups"] if one["sessions"]} == {"policy", "plain"}
+        assert {one["group"] for one in overview["groups"] if one["sessions"]} == {
+            "policy",
+            "plain",
+        }
         names = [state["name"] for state in overview["states"]]
         assert names == ["State 1", "State 2", "None of these"]
         for part in ("share", "prior"):
