@@ -250,13 +250,10 @@ class LinearGaussian(StationaryModel):
         return LinearGaussian(mean, self.noise, covariance[..., None, :, :])
 
     def with_state(self, other: LinearGaussian, probability: float) -> LinearGaussian:
-        lead, d = self.weights.shape[:-2], self.n_features
         return LinearGaussian(
-            np.concatenate([self.weights, np.broadcast_to(other.weights, (*lead, 1, d))], axis=-2),
+            checks.with_one_more(self.weights, other.weights, -2),
             self.noise,
-            np.concatenate(
-                [self.covariances, np.broadcast_to(other.covariances, (*lead, 1, d, d))], axis=-3
-            ),
+            checks.with_one_more(self.covariances, other.covariances, -3),
             checks.extended_prior(self.state_prior, probability),
         )
 
@@ -648,14 +645,8 @@ class LinearGaussianUnknownNoise(StationaryModel):
         self, other: LinearGaussianUnknownNoise, probability: float
     ) -> LinearGaussianUnknownNoise:
         unit = self._unit.with_state(other._unit, probability)
-        shape = (*self.weights.shape[:-2], 1)
-        scale, count = (
-            np.concatenate([mine, np.broadcast_to(one, shape)], axis=-1)
-            for mine, one in (
-                (self.noise_scale, other.noise_scale),
-                (self.noise_count, other.noise_count),
-            )
-        )
+        scale = checks.with_one_more(self.noise_scale, other.noise_scale, -1)
+        count = checks.with_one_more(self.noise_count, other.noise_count, -1)
         return LinearGaussianUnknownNoise(
             unit.weights, unit.covariances, scale, count, unit.state_prior
         )
