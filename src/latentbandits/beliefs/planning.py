@@ -173,7 +173,7 @@ def _values_in_turn(
 
 
 def _outcomes(model: Model, belief: JointBelief, context: Context) -> Outcomes:
-    """Return the rewards that every action is expected over."""
+    """Return the possible rewards of every action, and their probabilities where known."""
     mean, variance = model.posterior_rewards(belief.parameters, context)
     n, n_states, n_actions = mean.shape
     support = support_of(model)

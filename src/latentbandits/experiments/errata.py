@@ -13,8 +13,8 @@ from latentbandits.beliefs import joint
 from latentbandits.experiments import experiment as frame
 from latentbandits.experiments.experiment import Order
 from latentbandits.experiments.movielens import SETTING as MOVIELENS
+from latentbandits.experiments.movielens import first_split
 from latentbandits.experiments.movielens_data import given_folder
-from latentbandits.experiments.movielens_split import first_split
 from latentbandits.experiments.synthetic import BAD, HORIZON, RUNS, SETTINGS
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray, session_count

@@ -38,9 +38,8 @@ from latentbandits.learning.assess.verdict import (
     saved_and_loaded,
     unjudged,
 )
-from latentbandits.learning.attributes.attribute_gain import learn_gate, worth
 from latentbandits.learning.attributes.encoding import EncodedLog, UserAttributes, encode_log
-from latentbandits.learning.attributes.gate import choose_states
+from latentbandits.learning.attributes.gate import choose_states, learn_gate, worth
 from latentbandits.learning.attributes.items import ItemTable, learn_items, read_items
 from latentbandits.learning.attributes.regression import RowLearner
 from latentbandits.learning.backends.backend import Engine, Merged, Without, engine_of

@@ -442,7 +442,7 @@ def widened(
 def mean_variance(learned: Learned) -> FloatArray:
     """Return the prior variance of a new user's mean reward for every action, `(n_actions,)`.
 
-    It is over states and parameters.
+    The state is drawn from its prior, and the parameters given the state.
     """
     model = learned.model
     context = None if learned.features is None else learned.features[None]

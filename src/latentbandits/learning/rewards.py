@@ -366,7 +366,7 @@ class Bulk(NamedTuple):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The least and the largest reward that is not far for some action."""
+        """The range outside which a reward is far from the locations of all actions."""
         reach = FAR * self.scale
         return float(self.location.min() - reach), float(self.location.max() + reach)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -284,14 +283,6 @@ def check_model(policy: object, model: object, needed: tuple[str, ...] = _KNOWN)
         )
 
 
-def learned(
-    condition: Callable[..., WeightedBeliefT], model: KnownModel, belief: Any, outcome: Outcome
-) -> WeightedBeliefT:
-    """Return the belief after an outcome, by `joint.condition_known` or `joint.condition`."""
-    observed = outcome.context, outcome.action, outcome.reward
-    return condition(model, belief, *observed, moves=outcome.moves, looked=outcome.looked)
-
-
 class LatentPolicy(CheckedPolicy[LatentBeliefT], ABC):
     """A policy that acts on a `model` of latent states."""
 
@@ -351,7 +342,10 @@ class KnownPolicy(PosteriorPolicy[KnownBelief], ABC):
         return joint.known_mean_rewards(self.model, belief, context)
 
     def _learn(self, belief: KnownBelief, outcome: Outcome) -> KnownBelief:
-        return learned(joint.condition_known, self.model, belief, outcome)
+        context, _, action, reward, moves, looked = outcome
+        return joint.condition_known(
+            self.model, belief, context, action, reward, moves=moves, looked=looked
+        )
 
     @property
     def learns_unseen(self) -> bool:
@@ -373,7 +367,10 @@ class JointPolicy(PosteriorPolicy[JointBelief], ABC):
         return joint.mean_rewards(self.model, belief, context)
 
     def _learn(self, belief: JointBelief, outcome: Outcome) -> JointBelief:
-        return learned(joint.condition, self.model, belief, outcome)
+        context, _, action, reward, moves, looked = outcome
+        return joint.condition(
+            self.model, belief, context, action, reward, moves=moves, looked=looked
+        )
 
     @property
     def learns_unseen(self) -> bool:

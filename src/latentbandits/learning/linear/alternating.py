@@ -181,8 +181,9 @@ def sum_pairs(log: Log) -> Ratings:
     >>> pairs.means, pairs.counts, pairs.scatter
     (array([2., 5.]), array([2., 1.]), 2.0)
     """
-    order = _by_pair(log)
     shape = (log.n_users, log.n_actions)
+    # Users are sorted already, so that a stable sort only merges the rows of each user.
+    order = np.argsort(log.users * log.n_actions + log.actions, kind="stable")
     users, actions = log.users[order], log.actions[order]
     first = np.ones(log.n_events, np.bool_)  # the first row of each pair
     first[1:] = (users[1:] != users[:-1]) | (actions[1:] != actions[:-1])
@@ -195,21 +196,6 @@ def sum_pairs(log: Log) -> Ratings:
     means = np.bincount(which, log.rewards) / counts
     scatter = float(np.sum((log.rewards - means[which]) ** 2))
     return Ratings(users[first], actions[first], means, counts, scatter, shape, log.keys)
-
-
-def _by_pair(log: Log) -> IntArray:
-    """Return the positions of the rows sorted by user and then by action.
-
-    The rows of a log are sorted by user. Each user's rows are sorted alone, as the columns of a
-    sparse matrix, because the time per row of one sort of all rows grows with their number.
-    """
-    from scipy.sparse import csr_array
-
-    shape = (log.n_users, log.n_actions)
-    entries = np.arange(log.n_events), log.actions, log.starts
-    rows = csr_array(entries, shape=shape, copy=True)  # sorted in place
-    rows.sort_indices()
-    return rows.data
 
 
 class PrepareRatings:
@@ -533,7 +519,6 @@ MapTasks: TypeAlias = Callable[[Callable[[Blocks], Any], Iterable[Blocks]], Iter
 
 _BLOCK_ENTRIES = 2**15  # smaller blocks cost calls, larger ones padding and the cache
 _BLOCKS_PER_TASK = 4  # tasks of a few milliseconds, long enough for a thread
-_LARGEST_COUNT = 8  # largest whole weight for which scaled features are kept in a table
 _DEVIANCE_ENTRIES = 2**18  # entries whose deviance is summed at once
 
 
@@ -557,7 +542,6 @@ class _Block(NamedTuple):
     ratings: FloatArray  # (n, length): ratings minus their mean; padded with zeros
     squares: float  # weighted sum of all squared ratings
     weights: FloatArray | None  # (n, length): padded with zeros; None means one each
-    scaled: IntArray | None  # (n, length): places in the table of scaled features, if there is one
 
 
 class _Equations(NamedTuple):
@@ -612,7 +596,6 @@ class Rows:
 
     tasks: tuple[Blocks, ...]
     n_rows: int
-    largest_count: int = 0  # largest weight, if weights are small counts of rewards; else 0
 
     @classmethod
     def from_entries(
@@ -628,11 +611,10 @@ class Rows:
             order = _by_row(rows, shape[0])
             columns, ratings = columns[order], ratings[order]
             weights = None if weights is None else weights[order]
-        largest = 0 if weights is None else _largest_count(weights)
-        blocks = tuple(_pad(counts, columns, ratings, weights, shape[1], largest > 0))
+        blocks = tuple(_pad(counts, columns, ratings, weights, shape[1]))
         starts = range(0, len(blocks), _BLOCKS_PER_TASK)
         tasks = tuple(blocks[start : start + _BLOCKS_PER_TASK] for start in starts)
-        return cls(tasks, shape[0], largest)
+        return cls(tasks, shape[0])
 
     def solve(
         self,
@@ -714,16 +696,9 @@ class Rows:
             offsets = np.append(others.biases, 0.0)
         factors = None if current is None else joined(current)
         often = None if column_weights is None else np.append(column_weights, 0.0)
-        by_count = None  # features times the root of each count: gathered, not multiplied
-        if self.largest_count > 0 and likelihood is None and often is None:
-            roots = np.sqrt(np.arange(self.largest_count + 1.0))
-            by_count = (roots[:, None, None] * features).reshape(-1, features.shape[1])
 
         def equations(block: _Block) -> _Equations:
-            if by_count is None or block.scaled is None:
-                x = features.take(block.columns, axis=0)
-            else:
-                x = by_count.take(block.scaled, axis=0)
+            x = features.take(block.columns, axis=0)
             y, squares, weights = block.ratings, block.squares, block.weights
             if often is not None:
                 counted = often.take(block.columns)
@@ -740,8 +715,7 @@ class Rows:
                 y = y - offsets.take(block.columns)
             if weights is not None:  # x and y times W^1/2; in place, as new pages are slow
                 root = np.sqrt(weights)
-                if by_count is None:
-                    x *= root.repeat(x.shape[2]).reshape(x.shape)  # quicker than broadcasting
+                x *= root.repeat(x.shape[2]).reshape(x.shape)  # quicker than broadcasting
                 y = y * root
             if offsets is not None or likelihood is not None or often is not None:
                 squares = float(np.einsum("nl,nl->", y, y))
@@ -798,26 +772,12 @@ def joined(factors: Factors) -> FloatArray:
     return np.column_stack([factors.vectors, factors.biases])
 
 
-def _largest_count(weights: FloatArray) -> int:
-    """Return the largest weight if all are small whole numbers, else 0.
-
-    >>> _largest_count(np.array([1.0, 3.0])), _largest_count(np.array([0.5])), _largest_count(
-    ...     np.array([1.0, 100.0])
-    ... )
-    (3, 0, 0)
-    """
-    largest = float(weights.max(initial=0.0))
-    small = largest <= _LARGEST_COUNT and bool((weights == np.rint(weights)).all())
-    return int(largest) if small else 0
-
-
 def _pad(
     counts: IntArray,
     columns: IntArray,
     ratings: FloatArray,
     weights: FloatArray | None,
     zero: int,
-    counted: bool,
 ) -> Iterator[_Block]:
     """Yield blocks of ratings sorted by row; rows with the most ratings come first.
 
@@ -827,7 +787,6 @@ def _pad(
         ratings: the ratings.
         weights: their weights; None means one each.
         zero: column of the zero vector.
-        counted: whether the weights are small counts, for which features are scaled in a table.
     """
     starts = np.cumsum(counts) - counts
     by_count = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
@@ -846,11 +805,8 @@ def _pad(
             if weighed is not None:
                 weighed[beyond] = 0.0
         factor = rated if weighed is None else rated * weighed
-        scaled = None
-        if counted and weighed is not None:
-            scaled = column + (zero + 1) * weighed.astype(np.int64)
         squares = float(np.einsum("nl,nl->", factor, rated))
-        yield _Block(rows, column, rated, squares, weighed, scaled)
+        yield _Block(rows, column, rated, squares, weighed)
         first += len(rows)
 
 

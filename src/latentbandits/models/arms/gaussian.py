@@ -278,11 +278,10 @@ class GaussianArms(StationaryModel):
         return GaussianArms(means, self.noise, np.sqrt(variance))
 
     def with_state(self, other: GaussianArms, probability: float) -> GaussianArms:
-        shape = (*self.means.shape[:-2], 1, self.n_actions)
         return GaussianArms(
-            np.concatenate([self.means, np.broadcast_to(other.means, shape)], axis=-2),
+            checks.with_one_more(self.means, other.means, -2),
             self.noise,
-            np.concatenate([self.spread, np.broadcast_to(other.spread, shape)], axis=-2),
+            checks.with_one_more(self.spread, other.spread, -2),
             checks.extended_prior(self.state_prior, probability),
         )
 
@@ -607,21 +606,6 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         mean += phi[..., 1] / phi[..., 0]
         mean += self._centre
         return MeanAndNoise(mean, noise)
-
-    def sample_means(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Draw Student's t: a normal variable over the root of a gamma variable."""
-        count, total = np.ascontiguousarray(phi[..., 0]), phi[..., 1]
-        offset = total / count
-        spread = phi[..., 2] - total * offset
-        np.maximum(spread, _TINY, out=spread)  # as in _squares
-        count *= rng.standard_gamma(0.5 * phi[..., 3])
-        spread /= count
-        spread *= 0.5
-        means: FloatArray = np.sqrt(spread, out=spread)
-        means *= rng.standard_normal(means.shape)
-        offset += self._centre
-        means += offset
-        return means
 
     def point(self, phi: FloatArray) -> MeanAndNoise:
         return MeanAndNoise(self.moments(phi)[0], np.sqrt(_squares(phi) / (phi[..., 3] - 2)))

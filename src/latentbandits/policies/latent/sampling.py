@@ -112,9 +112,10 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
 
     @cached_property
     def row_wise(self) -> bool:  # type: ignore[override]
-        """Whether the model draws each session's rewards alone as in a batch.
+        """Whether a session's draws do not depend on the other sessions of the batch.
 
-        Draws of other models than these reject some proposals, or depend on the whole array.
+        That holds if the draws are a function of so many normal variables per session. Samplers
+        that reject proposals take a varying number of random numbers.
         """
         return self.model.is_certain or isinstance(self.model, FromNormals)
 
