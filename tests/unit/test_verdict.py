@@ -24,6 +24,7 @@ from latentbandits.learning.backends.backend import summary_of
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.learners import Candidate, Learned, align, judge
 from latentbandits.learning.linear.learner import LinearLearner
+from latentbandits.learning.logs.rows import read_log
 from latentbandits.models.artefacts.files import model_files
 from latentbandits.policies.registry import parse
 from latentbandits.report.report import Estimate
@@ -419,6 +420,21 @@ def test_doubts_about_a_fit_reach_its_recommendation(truth, monkeypatch):
     judged = fit(log, kind="arms", rewards="gaussian", states=3, quick=True).report["judgement"]
     assert judged["recommended_policy"] == "popularity"
     assert judged["why_popularity"] == "planted"
+
+
+def test_a_quick_fit_does_not_stay_with_what_everyone_likes_a_little(monkeypatch):
+    """Action 0 pays more than the average of the others, of which every user likes one."""
+    means = np.array([[0.6, 0.9, 0.1], [0.6, 0.1, 0.9]])
+    rng = np.random.default_rng(0)
+    users, state = np.repeat(np.arange(600), 20), rng.integers(2, size=600)
+    actions = rng.integers(3, size=len(users))
+    rewards = rng.binomial(1, means[state[users], actions])
+    table = {"user": users, "action": actions, "reward": rewards}
+    log = read_log(table, "user", "action", "reward")
+    lead = fit(log, quick=True).report["judgement"]["lead"]
+    # The planted bug: a policy that never explores is the only one.
+    monkeypatch.setattr(fitting, "QUICK_POLICIES", ("mmGreedy",))
+    assert fit(log, quick=True).report["judgement"]["lead"]["high"] < lead["low"]
 
 
 def test_the_baselines_are_learned(truth, fitted):
