@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Report, Table, Target
+from latentbandits.experiments.movielens import halves
 from latentbandits.experiments.movielens_data import FILES, keep_active, load
-from latentbandits.experiments.movielens_split import halves
 from latentbandits.learning.generate import GeneratedRatings, generate_ratings
 from latentbandits.learning.linear.completion import Completion, complete
 

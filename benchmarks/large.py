@@ -151,7 +151,7 @@ def growth_in_turns(small: Partitions, large: Partitions) -> float:
 
 def _sweep() -> tuple[Any, Any]:
     """Return a pass of completion and the vectors of the actions that it begins with."""
-    from latentbandits.learning.linear.folded import (
+    from latentbandits.learning.linear.alternating import (
         CompletionSettings,
         PrepareRatings,
         SweepPass,

@@ -22,7 +22,7 @@ from benchmarks._commands import measure_command
 from benchmarks.report import Report, Table, Target
 from latentbandits.learning.backends.backend import MemoryEngine
 from latentbandits.learning.generate import generate_ratings
-from latentbandits.learning.linear.folded import CompletionSettings, complete_fold
+from latentbandits.learning.linear.alternating import CompletionSettings, complete_fold
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.mixture import fit_mixture
 

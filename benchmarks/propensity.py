@@ -12,7 +12,7 @@ from benchmarks import ours
 from benchmarks.report import Report
 from benchmarks.timing import Comparison, Contestant, race, report
 from latentbandits import GaussianArms, mmTS, mTS
-from latentbandits.beliefs import states
+from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.policies import decision
 
@@ -34,7 +34,7 @@ class WithoutTheFeature:
         belief, rng = policy.init(n_sessions), np.random.default_rng(0)
         sessions = np.arange(n_sessions)
         for t in range(n_rounds):
-            state = states.sample(belief.log_weights, rng)
+            state = joint.sample(belief.log_weights, rng)
             draws = model.sample_rewards(belief.parameters, None, state[:, None], rng)
             action = decision.pick_best(draws[:, 0], None, rng)
             log_predictive, parameters = model.condition(

@@ -15,6 +15,7 @@ from evidence.gate import GateExperiment
 from evidence.lists import ListsExperiment
 from evidence.loop import LoopExperiment
 from evidence.misspecification import MisspecificationExperiment
+from evidence.nonstationary import NonStationaryExperiment
 from evidence.optimum import YardstickExperiment
 from evidence.recovery import RecoveryExperiment
 from evidence.rewards import RewardsExperiment
@@ -30,6 +31,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     SpectralExperiment(),
     DriftExperiment(),
     DynamicsExperiment(),
+    NonStationaryExperiment(),
     MisspecificationExperiment(),
     FamiliesExperiment(),
     ClicksExperiment(),

@@ -16,8 +16,7 @@ from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.environments.protocol import Environment, Instances, Round
 from latentbandits.environments.synthetic import Synthetic
 from latentbandits.experiments.experiment import Experiment, Setting, Work, policy_rows
-from latentbandits.experiments.movielens import DATA
-from latentbandits.experiments.movielens_split import first_split
+from latentbandits.experiments.movielens import DATA, first_split
 from latentbandits.learning import fit
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.options import Option, above_zero, choose, positive

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.beliefs import states
+from latentbandits.beliefs import joint
 from latentbandits.evaluation import DecisionLog, evaluate
 from latentbandits.evaluation.estimators import ESTIMATORS
 from latentbandits.experiments.experiment import Experiment, Work
@@ -67,7 +67,7 @@ def true_value(n_sessions: int, rng: np.random.Generator) -> FloatArray:
     earned = np.zeros(n_sessions)
     best = MEANS.argmax(axis=1)
     for _ in range(N_ROUNDS):
-        action: IntArray = best[states.sample(log_weights, rng)]
+        action: IntArray = best[joint.sample(log_weights, rng)]
         means = MEANS[state, action]
         earned += means
         reward = means + NOISE * rng.standard_normal(n_sessions)
@@ -80,7 +80,7 @@ def _logging_probabilities(logger: str, log_weights: FloatArray) -> FloatArray:
     if logger == "uniform":
         return np.full((len(log_weights), n_actions), 1 / n_actions)
     plays = np.eye(n_actions)[WRONG_MODEL.means.argmax(axis=1)]
-    sampled = states.probabilities(TEMPER * log_weights) @ plays
+    sampled = joint.probabilities(TEMPER * log_weights) @ plays
     mixture: FloatArray = (1 - UNIFORM_SHARE) * sampled + UNIFORM_SHARE / n_actions
     return mixture
 

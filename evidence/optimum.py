@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.beliefs.states import probabilities
+from latentbandits.beliefs.joint import probabilities
 from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.models.arms.dirichlet import BernoulliArms

@@ -13,7 +13,7 @@ from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.fitting import split_users
 from latentbandits.learning.learners import align
-from latentbandits.learning.logs.summary import make_family
+from latentbandits.learning.logs.rows import make_family
 from latentbandits.models.checks import FloatArray
 from latentbandits.options import Option, choose, positive
 from latentbandits.report.report import Claim, Report, Silent, Table

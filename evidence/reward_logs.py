@@ -8,8 +8,7 @@ from math import inf
 import numpy as np
 
 from latentbandits.learning.generate import KnownArms
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import Rewards
+from latentbandits.learning.logs.rows import Log, Rewards
 from latentbandits.models.checks import FloatArray
 
 _NOISE = 0.5  # of Gaussian rewards

@@ -13,7 +13,7 @@ from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning import fit
 from latentbandits.learning.attributes.items import fit_items, read_items
 from latentbandits.learning.learners import Learned
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Row
 from latentbandits.models.attributes.items import add_items
 from latentbandits.models.attributes.parts import log_softmax, with_parts

@@ -22,7 +22,7 @@ from latentbandits.learning.generate import KnownArms
 from latentbandits.loop.kept_log import ServiceSource
 from latentbandits.loop.relearn import Relearner, Settings
 from latentbandits.models.arms.start import save_start
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.visit import Visit
 from latentbandits.options import Option, positive
@@ -41,6 +41,7 @@ SEPARATION = 10.0  # nats between the two closest kinds over a visitor's rounds
 FIT: dict[str, Any] = {"kind": "arms", "rewards": "bernoulli"}
 PERIODS = 16
 QUARTERS = 4
+POOLED_RUNS = 10
 NARROW_SPREAD, CLICK_NOISE = 0.05, 0.4  # for HierTS; deviation of a click
 LOOP, POOLED, ALONE, LOGGED = (
     "the loop", "pooled Thompson sampling", "each visitor alone", "learned from a log"
@@ -87,8 +88,16 @@ class Visitors:
 
 
 def play_pooled(visitors: Visitors, seed: int) -> FloatArray:
-    """Play Thompson sampling on the rewards of all visitors, updated after every reward."""
-    rng = np.random.default_rng([seed, 2])
+    """Play Thompson sampling on the rewards of all visitors, updated after every reward.
+
+    Returns:
+        the reward of each visitor in several runs, `(n_runs, n_visitors)`.
+    """
+    runs = range(POOLED_RUNS)
+    return np.stack([_pooled_run(visitors, np.random.default_rng([seed, 2, i])) for i in runs])
+
+
+def _pooled_run(visitors: Visitors, rng: np.random.Generator) -> FloatArray:
     ones, zeros = np.ones(ACTIONS), np.ones(ACTIONS)
     rewards = np.zeros(len(visitors.kinds))
     for i, kind in enumerate(visitors.kinds):
@@ -135,9 +144,10 @@ class StartExperiment(Experiment):
         options = work.options
         visitors = Visitors.generate(options.visitors, options.seed)
         loop, activated, decisions = _loop(visitors, options, work)
+        pooled = play_pooled(visitors, options.seed)
         rewards = {
             LOOP: loop,
-            POOLED: play_pooled(visitors, options.seed),
+            POOLED: pooled.mean(axis=0),
             ALONE: _play(visitors, TS(n_actions=ACTIONS), options.seed),
             LOGGED: _play(visitors, _learned(visitors), options.seed),
         }
@@ -153,7 +163,7 @@ class StartExperiment(Experiment):
                 for name, one in rewards.items()
                 for q, part in enumerate(_means(one, QUARTERS))
             ],
-            claims=_claims(rewards, activated),
+            claims=_claims(rewards, pooled, activated),
             tables=[_table(rewards), shared, Table("Trials of learned models, and how they ended",
                                            ("visitors", "decision", "why"), decisions)],
         )  # fmt: skip
@@ -219,10 +229,27 @@ def _means(rewards: FloatArray, parts: int) -> list[Estimate]:
     return [Estimate.from_values(rewards[low:high]) for low, high in pairwise(edges)]
 
 
-def _claims(rewards: Mapping[str, FloatArray], activated: list[int]) -> list[Claim]:
+def _leads(loop: FloatArray, pooled: FloatArray) -> list[Estimate]:
+    """Return each quarter's lead of the loop over the mean of the pooled runs.
+
+    What a service learns from its first visitors, it shows to all later ones, so that visitors of
+    one run are not independent. The error holds the variation between runs, too.
+    """
+    leads = _means(loop - pooled.mean(axis=0), QUARTERS)  # of the same visitors
+    runs = np.array([[part.mean for part in _means(run, QUARTERS)] for run in pooled])
+    between = runs.std(axis=0, ddof=1) * np.sqrt(1 + 1 / len(pooled))
+    return [
+        Estimate(lead.mean, float(np.hypot(lead.stderr, error)))
+        for lead, error in zip(leads, between, strict=True)
+    ]
+
+
+def _claims(
+    rewards: Mapping[str, FloatArray], pooled: FloatArray, activated: list[int]
+) -> list[Claim]:
     quarters = {name: _means(one, QUARTERS) for name, one in rewards.items()}
     last, aim = quarters[LOOP][-1], quarters[LOGGED][-1]
-    leads = _means(rewards[LOOP] - rewards[POOLED], QUARTERS)  # of the same visitors
+    leads = _leads(rewards[LOOP], pooled)
     enough = len(rewards[LOOP]) >= 4_000
     near = bool(last.mean >= 0.9 * aim.mean)
     above = all(lead.mean >= -2 * lead.stderr for lead in leads)

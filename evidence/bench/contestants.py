@@ -138,6 +138,8 @@ def as_player(made: Any, training: Training) -> Player:
     features = None
     if isinstance(made, Learned):
         made, features = made.model, made.features
+    if not hasattr(made, "n_states"):
+        raise ValueError(f"it returned {made!r}: return a player, a policy or a model")
     return PolicyPlayer(mmGreedy(made), training.n_actions, features)
 
 
@@ -154,8 +156,12 @@ def _imported(text: str) -> Any:
 
 @dataclass(eq=False)
 class Timed:
-    """A player that adds up the processor time of its decisions and of what it learns."""
+    """A player that adds up the processor time of its decisions and of what it learns.
 
+    It refuses choices that were not offered. Errors of the player's own say whose they are.
+    """
+
+    name: str
     player: Player
     seconds: float = 0.0
     decisions: int = 0
@@ -165,7 +171,13 @@ class Timed:
 
     def choose(self, actions: IntArray, offered: BoolArray) -> IntArray:
         self.decisions += len(actions)
-        slot: IntArray = self._run(self.player.choose, actions, offered)
+        slot: IntArray = np.asarray(self._run(self.player.choose, actions, offered))
+        columns = np.arange(offered.shape[1])
+        if slot.shape != (len(actions),) or not ((columns == slot[:, None]) & offered).any(1).all():
+            raise ValueError(
+                f"the contestant {self.name} chose what was not offered: `choose` returns a column "
+                "of `actions` for every user where `offered` is True, and a policy obeys `eligible`"
+            )
         return slot
 
     def learn(self, reward: FloatArray) -> None:
@@ -178,6 +190,9 @@ class Timed:
 
     def _run(self, method: Callable[..., Any], *values: Any) -> Any:
         started = time.process_time()
-        result = method(*values)
+        try:
+            result = method(*values)
+        except Exception as error:  # its traceback is the author's to read
+            raise RuntimeError(f"the contestant {self.name} failed: {error!r}") from error
         self.seconds += time.process_time() - started
         return result

@@ -69,7 +69,7 @@ def run(task: Task) -> dict[str, Any]:
     absent: dict[str, str] = {}
     for text in task.policies:
         try:
-            players[text] = Timed(contestants.make(text, training))
+            players[text] = Timed(text, contestants.make(text, training))
         except CannotPlayError as error:
             absent[text] = str(error)
     learned = time.process_time()

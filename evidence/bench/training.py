@@ -16,7 +16,7 @@ from latentbandits.learning.assess.comparisons import factorise
 from latentbandits.learning.assess.replay import action_averages
 from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.learners import Learned
-from latentbandits.models.artefacts.files import load_files, notes_of, read_files
+from latentbandits.models.artefacts import load_files, notes_of, read_files
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.policies.registry import Inputs
 

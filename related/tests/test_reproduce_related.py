@@ -12,6 +12,7 @@ from latentbandits_related.reproduce.experiment import TABLES, play_row
 from latentbandits_related.reproduce.table import Column, Reference, Row
 
 
+@pytest.mark.slow
 def test_quick_writes_five_tables_and_figures(tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["reproduce", "related", "--quick", "--jobs", "1", "--out", str(out)]) == 0

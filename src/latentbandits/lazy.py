@@ -34,8 +34,9 @@ def lazy_exports(
         package: the package's own name.
         modules: the module of each name.
         collections: modules all of whose public names are exported too; they are imported when a
-            name is not in `modules`. The package's `__all__` is then made of all these names.
-        eager: further names of this `__all__`, which the package has imported already.
+            name is not in `modules`.
+        eager: further names that the package has imported already. Its `__all__` is made of all
+            these names.
 
     >>> getter, _ = lazy_exports("here", {"sqrt": "math"})
     >>> getter("sqrt")(4.0)
@@ -49,7 +50,7 @@ def lazy_exports(
         if name in modules:
             with needed_by(modules[name]):
                 return getattr(import_module(modules[name]), name)
-        if collections and name == "__all__":
+        if name == "__all__":
             return sorted({*eager, *modules}.union(*map(public_names, collections)))
         if collections and not name.startswith("_"):
             # `from package import submodule` asks here first: it must not load the collection.

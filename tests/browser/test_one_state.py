@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from latentbandits.models import GaussianArms, save
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from tests.browser.chromium import Browser
 from tests.browser.conftest import play_sessions
 from tests.browser.waiting import until

@@ -9,7 +9,7 @@ import numpy as np
 from selenium.webdriver.common.by import By
 
 from latentbandits.models import GaussianArms, LinearGaussian, registry, save
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from tests.browser.chromium import Browser
 from tests.browser.test_overview import get, live
 from tests.browser.waiting import until

@@ -21,7 +21,7 @@ from latentbandits import GaussianArms, LinearGaussian, LogisticLinear, Markov, 
 from latentbandits.cli import main
 from latentbandits.learning.generate import generate_arms
 from latentbandits.models.arms.dirichlet import BernoulliArms
-from latentbandits.models.artefacts.files import load_notes
+from latentbandits.models.artefacts import load_notes
 from tests.unit.test_selection import ratings_log
 
 COLUMNS = ["--user", "who", "--action", "what", "--reward", "paid"]

@@ -10,7 +10,7 @@ import pytest
 
 from latentbandits.cli.main import main
 from latentbandits.client import Client
-from latentbandits.models.artefacts.files import load_click_model
+from latentbandits.models.artefacts import load_click_model
 from tests.processes.service import RunningService
 
 RATES = np.array([[0.5, 0.4, 0.05, 0.05, 0.2], [0.05, 0.05, 0.5, 0.4, 0.2]])

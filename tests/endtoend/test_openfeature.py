@@ -19,7 +19,7 @@ from openfeature.track import TrackingEventDetails
 
 from latentbandits import BernoulliArms, save
 from latentbandits.client import Client, ServiceError
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.openfeature import LatentBanditsProvider
 from tests.processes.service import RunningService, run_command
 

@@ -47,3 +47,11 @@ def test_the_first_command_is_on_the_first_screen():
 def test_make_runs_what_the_console_test_runs(target):
     recipe = (ROOT / "Makefile").read_text().split(f"\n{target}:")[1].split("\n\n")[0]
     assert f"$(BIN)/{console.STANDS_FOR[f'make {target}']}" in recipe
+
+
+def test_pages_name_the_policy_that_the_tutorial_recommends():
+    tutorial = (ROOT / "docs/tutorials/from-a-log-to-a-service.md").read_text()
+    [policy] = re.findall(r"\. Use (.+)\.$", tutorial, re.MULTILINE)
+    assert f". Use {policy}.\n" in README
+    concept = (ROOT / "docs/concepts/m-against-mm.md").read_text()
+    assert f"it recommends `{policy}`" in concept

@@ -51,6 +51,7 @@ def test_a_nested_model_can_be_inspected(tmp_path, capsys):
     assert "model:BernoulliArms/alpha" in printed
 
 
+@pytest.mark.slow
 def test_boosted_trees_per_state_personalise():
     path = ROOT / "examples" / "boosted_trees_per_state.py"
     spec = importlib.util.spec_from_file_location("example", path)

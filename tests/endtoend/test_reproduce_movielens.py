@@ -51,6 +51,7 @@ def test_tables_figure_curves_and_results(folder, tmp_path, capsys):
     assert mean == pytest.approx(rows["movielens-1m", "mmTS"]["reward"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers_on_any_number_of_jobs(folder, tmp_path):
     def rewards(name, *options):
         reproduce(folder, tmp_path / name, *SMALL, "--policies", "mTS", "mmTS", *options)

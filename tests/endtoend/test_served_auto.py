@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from latentbandits import GaussianArms, LinearGaussian, save
-from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.artefacts.files import write
+from latentbandits.models.artefacts import Catalogue, write
 from latentbandits.serving import embed
 
 with warnings.catch_warnings():  # about which httpx it would rather have

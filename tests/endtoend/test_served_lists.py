@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from latentbandits import BernoulliArms, save
 from latentbandits.client import AsyncClient, Client, ServiceError
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from tests.processes.service import RunningService
 
 RATES = np.array([[0.6, 0.2, 0.1, 0.3], [0.1, 0.5, 0.3, 0.2]])

@@ -13,7 +13,6 @@ from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.export import export
-from latentbandits.serving.records import parse_decision_id
 from latentbandits.serving.stores.sqlite import MemoryStore
 from tests.processes.service import RunningService, run_command
 
@@ -66,7 +65,7 @@ def test_a_population_can_explore(policy, propensity):
     _, ids = serve(engine, "shop", visits(40, ["ann", "bob", "carl"]))
     with engine.transaction():
         again = [engine.recompute(one) for one in ids]
-        kept = [engine.decision(*parse_decision_id(one), one) for one in ids]
+        kept = [engine.batch.decision(one) for one in ids]
     assert [one.index for one in again] == [row.index for row in kept]
     chances = [row.propensity for row in kept]
     if propensity == "none":
@@ -88,7 +87,7 @@ def test_all_users_of_a_session_share_one_belief():
         again = engine.session("shop").live
         np.testing.assert_allclose(again.belief.precision, expected.precision)
         first = engine.recompute(ids[11])
-        assert engine.decision(*_key(ids[11])).action == first.action
+        assert engine.batch.decision(ids[11]).action == first.action
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
@@ -107,12 +106,6 @@ def test_an_export_names_the_users(suffix, tmp_path):
     export(alone.store.log_reader(), str(tmp_path / "alone.parquet"))
     rows = pl.read_parquet(tmp_path / "alone.parquet")
     assert rows["user"].to_list() == rows["session"].to_list() == ["kim"]
-
-
-def _key(decision_id):
-    from latentbandits.serving.records import parse_decision_id
-
-    return *parse_decision_id(decision_id), decision_id
 
 
 @pytest.mark.parametrize(

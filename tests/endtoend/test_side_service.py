@@ -11,7 +11,7 @@ import pytest
 
 from latentbandits import GaussianArms, LinearGaussian, save
 from latentbandits.client import Client, ServiceError
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.parts import Gate, with_parts
 from tests.processes.service import RunningService

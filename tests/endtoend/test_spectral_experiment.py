@@ -3,9 +3,11 @@
 import json
 
 import polars as pl
+import pytest
 from evidence.__main__ import main
 
 
+@pytest.mark.slow
 def test_reproduce_spectral(tmp_path, capsys):
     out = tmp_path / "out"
     sizes = ["--sizes", "1000", "3000", "--logs", "2", "--jobs", "1"]

@@ -6,7 +6,7 @@ import pytest
 from latentbandits import load
 from latentbandits.cli.main import main
 from latentbandits.models.arms.start import pooled_posterior, reward_names, start_model
-from latentbandits.models.artefacts.files import load_catalogue
+from latentbandits.models.artefacts import load_catalogue
 
 
 @pytest.fixture

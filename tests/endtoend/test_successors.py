@@ -10,7 +10,7 @@ from latentbandits import GaussianArms, LinearGaussian, save
 from latentbandits.client import Client
 from latentbandits.client_protocol import ServiceError
 from latentbandits.models.arms.dirichlet import BernoulliArms
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from tests.processes.service import RunningService
 
 RNG = np.random.default_rng(4)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits import LinearGaussian, save
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from tests.faults.table import Result
 from tests.processes.http import Connection
 from tests.processes.service import RunningService

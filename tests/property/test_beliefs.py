@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from latentbandits import Decision, GaussianArms, LinearGaussian, load, mmTS, mTS, save
-from latentbandits.beliefs import states
+from latentbandits.beliefs import joint
 
 finite = st.floats(-5, 5, allow_subnormal=False)
 
@@ -51,7 +51,7 @@ def learn(policy, actions, rewards, contexts=None):
 
 @given(arrays(float, (3, 4), elements=st.floats(-1e6, 0)))
 def test_beliefs_normalise_at_any_log_likelihood(log_weights):
-    actual = states.probabilities(log_weights)
+    actual = joint.probabilities(log_weights)
     np.testing.assert_allclose(actual.sum(axis=1), 1)
     assert ((actual >= 0) & (actual <= 1)).all()
 

@@ -12,7 +12,7 @@ from latentbandits import (
     Markov,
     PoissonArms,
 )
-from latentbandits.beliefs import joint, states
+from latentbandits.beliefs import joint
 
 SCALES = st.floats(-9, 9).map(lambda power: 10.0**power)
 ACTIONS = st.lists(st.integers(0, 1), min_size=1, max_size=8)
@@ -67,7 +67,7 @@ def test_beliefs_are_finite_and_draws_too(data, family, actions):
     history = [data.draw(rewards) for _ in actions]
     for world in (model, Markov.switching(model, 0.1, n_paths=3)):
         belief = filtered(world, actions, history)
-        probabilities = states.probabilities(belief.log_weights)
+        probabilities = joint.probabilities(belief.log_weights)
         assert np.isfinite(probabilities).all()
         np.testing.assert_allclose(probabilities.sum(axis=1), 1)
         draws = world.sample_rewards(
@@ -85,6 +85,6 @@ def test_relabelling_states_changes_nothing(data, family, actions):
     swapped = model._replace(
         {name: getattr(model, name)[::-1].copy() for name in model.prior_fields}
     )
-    ours = states.probabilities(filtered(model, actions, history).log_weights)
-    theirs = states.probabilities(filtered(swapped, actions, history).log_weights)
+    ours = joint.probabilities(filtered(model, actions, history).log_weights)
+    theirs = joint.probabilities(filtered(swapped, actions, history).log_weights)
     np.testing.assert_allclose(ours, theirs[:, ::-1], atol=1e-6)

@@ -152,9 +152,9 @@ def test_the_error_of_a_mean_counts_sessions(sessions: list[list[float]]) -> Non
     for rewards in sessions:
         total, count = 0.0, 0
         for value in rewards:  # one reward after the other, as they come
-            totals.add_session(total, count, sign=-1)
+            before = total, count
             total, count = total + value, count + 1
-            totals.add_session(total, count)
+            totals.change_session(before, (total, count))
     values = [value for rewards in sessions for value in rewards]
     mean = np.mean(values)
     residuals = [sum(rewards) - mean * len(rewards) for rewards in sessions]

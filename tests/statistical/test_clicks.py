@@ -77,6 +77,7 @@ def test_the_recommended_policy_of_another_problem():
     assert outcome.lead(outcome.recommended, 100).mean >= 0
 
 
+@pytest.mark.slow
 def test_reproduce_recovery(tmp_path, capsys):
     short = ["--seeds", "1", "--calibration-seeds", "2", "--families", "bernoulli", "--jobs", "1"]
     assert main(["recovery", *short, "--out", str(tmp_path / "out")]) == 0

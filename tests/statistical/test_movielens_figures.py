@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import pytest
 
-from latentbandits.experiments.movielens import Settings, policies
+from latentbandits.experiments.movielens import Settings, halves, learn, policies
 from latentbandits.experiments.movielens_data import keep_active, load
-from latentbandits.experiments.movielens_split import halves, learn
 from latentbandits.simulation import simulate
 from tests.reference.movielens_folder import REAL, needs_real_data
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from latentbandits import LinearGaussian, LogisticLinear, mmTS
-from latentbandits.beliefs import joint, states
+from latentbandits.beliefs import joint
 from latentbandits.models.composed.particle_model import TooFewParticles
 from tests.reference.markov_chain import state_probabilities
 from tests.reference.particles import Particles
@@ -94,7 +94,7 @@ def compare_with_chain(n_rounds, n_particles, n_seeds, n_chains, n_steps):
             belief = joint.condition(
                 model, belief, features[None, None], np.array([0]), np.array([reward])
             )
-        results.append(states.probabilities(belief.log_weights)[0])
+        results.append(joint.probabilities(belief.log_weights)[0])
     ours = np.mean(results, axis=0)
     own_error = np.std(results, axis=0, ddof=1) / np.sqrt(n_seeds)
     return np.abs(ours - expected) / np.hypot(error, own_error), own_error, error

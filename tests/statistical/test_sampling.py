@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chisquare
 
 from latentbandits import GaussianArms, LinearGaussian, LinTS, mmTS, mTS
-from latentbandits.beliefs import states
+from latentbandits.beliefs import joint
 from latentbandits.policies import decision
 
 ALPHA = 1e-6
@@ -28,7 +28,7 @@ PROBABILITIES = np.array([0.4, 0.3, 0.2, 0.07, 0.03])
 
 def test_states_are_drawn_from_their_weights():
     log_weights = np.broadcast_to(np.log(PROBABILITIES) - 1e6, (N, 5))
-    drawn = states.sample(log_weights, np.random.default_rng(0))
+    drawn = joint.sample(log_weights, np.random.default_rng(0))
     assert p_value(np.bincount(drawn, minlength=5), PROBABILITIES) > ALPHA
 
 
@@ -40,7 +40,7 @@ def test_a_normal_in_place_of_a_gumbel_variable_is_caught():
 
 def test_systematic_draws_have_the_right_marginals():
     log_weights = np.broadcast_to(np.log(PROBABILITIES) - 300, (N, 5))
-    drawn = states.sample_many(log_weights, 7, np.random.default_rng(1))
+    drawn = joint.sample_many(log_weights, 7, np.random.default_rng(1))
     assert (np.diff(drawn, axis=1) >= 0).all()
     counts = np.stack([(drawn == s).sum(axis=1) for s in range(5)], axis=1)
     assert (np.abs(counts - 7 * PROBABILITIES) < 1).all()  # within one of its share, always
@@ -48,7 +48,7 @@ def test_systematic_draws_have_the_right_marginals():
     picked = drawn[np.arange(N), rng.integers(7, size=N)]  # sorted, so only a random one is a draw
     assert p_value(np.bincount(picked, minlength=5), PROBABILITIES) > ALPHA
     # Planted: without a uniform of its own, a session's counts are always the same.
-    stuck = states.systematic(log_weights, 7, 0.5)
+    stuck = joint.systematic(log_weights, 7, 0.5)
     picked = stuck[np.arange(N), rng.integers(7, size=N)]
     assert p_value(np.bincount(picked, minlength=5), PROBABILITIES) < ALPHA
 

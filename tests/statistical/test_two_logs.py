@@ -23,7 +23,7 @@ from latentbandits.evaluation.distribution import (
 )
 from latentbandits.evaluation.log import Columns
 from latentbandits.evaluation.reading import read_decisions
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 
 COLUMNS = Columns(session="none")
 CLICKS = np.array([[0.5, 0.2, 0.1], [0.1, 0.3, 0.6]])  # of three actions at two positions

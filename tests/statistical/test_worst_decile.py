@@ -11,7 +11,7 @@ import pytest
 
 from latentbandits import UCB1, mTS, simulate
 from latentbandits.environments import Synthetic
-from latentbandits.simulation.results import lower_tail_terms
+from latentbandits.simulation.simulate import lower_tail_terms
 
 REPETITIONS = 1500
 NORMAL_90 = 1.645

@@ -21,7 +21,7 @@ from latentbandits import (
     mUCB,
     save,
 )
-from latentbandits.beliefs import joint, states
+from latentbandits.beliefs import joint
 from latentbandits.models.registry import kinds
 from tests.reference.particles import Particles
 from tests.unit.test_new_models_conform import MODELS
@@ -118,8 +118,8 @@ def test_an_ensemble_is_the_flat_posterior_over_member_and_state():
         action, reward = rng.integers(4, size=1), rng.random(1)
         ours = joint.condition(ensemble, ours, None, action, reward)
         theirs = joint.condition(flat, theirs, None, action, reward)
-    pairs = states.probabilities(theirs.log_weights).reshape(3, 2)
-    np.testing.assert_allclose(states.probabilities(ours.log_weights)[0], pairs.sum(axis=0))
+    pairs = joint.probabilities(theirs.log_weights).reshape(3, 2)
+    np.testing.assert_allclose(joint.probabilities(ours.log_weights)[0], pairs.sum(axis=0))
     np.testing.assert_allclose(
         ensemble.member_probabilities(ours.parameters)[0].T, pairs / pairs.sum(axis=0)
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from latentbandits import ArtefactError, GaussianArms, LinearGaussian, load, save
-from latentbandits.models.artefacts.files import _digest
+from latentbandits.models.artefacts import _digest
 
 ARMS = GaussianArms([[0.1, 0.9], [0.8, 0.3]], noise=0.5, spread=0.2, state_prior=[0.3, 0.7])
 LINEAR = LinearGaussian([[1.0, 2.0]], noise=0.25, covariances=[[[1.0, 0.5], [0.5, 1.0]]])

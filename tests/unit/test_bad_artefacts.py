@@ -13,7 +13,7 @@ import pytest
 import safetensors.numpy
 
 from latentbandits import GaussianArms, load
-from latentbandits.models.artefacts.files import (
+from latentbandits.models.artefacts import (
     ARRAYS_FILE,
     FORMAT,
     MANIFEST_FILE,

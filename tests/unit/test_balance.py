@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from latentbandits.learning.linear.alternating import balanced
 from latentbandits.learning.linear.completion import complete
-from latentbandits.learning.linear.folded import balanced
 from tests.reference.completion import alternating_least_squares
 
 

@@ -18,7 +18,7 @@ from latentbandits import (
     mBayesUCB,
     mmBayesUCB,
 )
-from latentbandits.beliefs import joint, states
+from latentbandits.beliefs import joint
 from latentbandits.models.protocol import is_order_free, reward_laws
 from latentbandits.policies.latent.ucb import largest_quantiles
 from latentbandits.testing import check_policy
@@ -86,7 +86,7 @@ def test_the_largest_quantile_by_draws(name, q):
     """The share of 100,000 posterior draws below the quantile is q, to five standard errors."""
     model, context, reward = FAMILIES[name]
     belief, x = belief_after(model, context, reward)
-    weights = states.probabilities(belief.log_weights)
+    weights = joint.probabilities(belief.log_weights)
     scores = largest_quantiles(
         reward_laws(model, belief.parameters, x), weights, q, None, exact=True
     )
@@ -96,7 +96,7 @@ def test_the_largest_quantile_by_draws(name, q):
     m = 10_000 if is_order_free(model) else 500
     below, strictly, total = np.zeros(scores.shape), np.zeros(scores.shape), 0
     for _ in range(10):
-        state = states.sample_many(belief.log_weights, m, rng)
+        state = joint.sample_many(belief.log_weights, m, rng)
         draws = model.sample_rewards(belief.parameters, x, state, rng)
         below += (draws <= scores[:, None] + 1e-9).sum(axis=1)
         strictly += (draws < scores[:, None] - 1e-9).sum(axis=1)
@@ -111,7 +111,7 @@ def test_no_action_is_left_out_that_could_be_best(name):
     """Quantiles of one action at a time, where nothing can be pruned, agree with all at once."""
     model, context, reward = FAMILIES[name]
     belief, x = belief_after(model, context, reward, n=5, rounds=2)
-    weights = states.probabilities(belief.log_weights)
+    weights = joint.probabilities(belief.log_weights)
     laws = reward_laws(model, belief.parameters, x)
     together = largest_quantiles(laws, weights, 0.9, None, exact=True)
     alone = np.empty(together.shape)

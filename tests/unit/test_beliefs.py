@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from latentbandits import GaussianArms, LinearGaussian
-from latentbandits.beliefs import joint, known, states
+from latentbandits.beliefs import joint
 from latentbandits.policies.latent import ucb
 from tests.reference.enumeration import joint_on_grid
 from tests.reference.gaussian import arms_posterior, linear_posterior, state_posterior
@@ -14,8 +14,10 @@ def test_state_posterior_by_hand():
     # Two states, one reward of 0.9, noise 0.5: the densities of 0.9 under means 0.9 and 0.4 are as
     # 1 to exp(-0.5), so P(s=0) = 1 / (1 + exp(-0.5)).
     model = GaussianArms([[0.9], [0.4]], noise=0.5)
-    belief = known.condition(model, known.prior(model, 1), None, np.array([0]), np.array([0.9]))
-    actual = states.probabilities(belief.log_weights)[0, 0]
+    belief = joint.condition_known(
+        model, joint.known_prior(model, 1), None, np.array([0]), np.array([0.9])
+    )
+    actual = joint.probabilities(belief.log_weights)[0, 0]
     assert actual == pytest.approx(1 / (1 + np.exp(-0.5)))
 
 
@@ -28,7 +30,7 @@ def test_joint_posterior_against_enumeration():
         expected, mean, variance = joint_on_grid(
             means, spread, noise, prior, actions[:t], rewards[:t]
         )
-        np.testing.assert_allclose(states.probabilities(belief.log_weights)[0], expected, atol=1e-7)
+        np.testing.assert_allclose(joint.probabilities(belief.log_weights)[0], expected, atol=1e-7)
         found_mean, found_variance = model.posterior_rewards(belief.parameters, None)
         np.testing.assert_allclose(found_mean[0], mean, atol=1e-7)
         np.testing.assert_allclose(found_variance[0], variance, atol=1e-7)
@@ -75,7 +77,7 @@ def test_linear_against_one_big_normal(singular):
     evidences = [evidence for evidence, _, _ in oracle]
     np.testing.assert_allclose(belief.log_weights[0], evidences - np.log(n_states), rtol=1e-8)
     np.testing.assert_allclose(
-        states.probabilities(belief.log_weights)[0],
+        joint.probabilities(belief.log_weights)[0],
         state_posterior(np.zeros(n_states), evidences),
         atol=1e-9,
     )
@@ -97,9 +99,11 @@ def test_evidence_is_free_of_the_order_but_parameters_share_their_theta():
 
 def test_states_survive_extreme_likelihoods():
     model = GaussianArms([[0.0], [1e-3]], noise=0.5, spread=0.0)
-    belief = known.condition(model, known.prior(model, 1), None, np.array([0]), np.array([1e3]))
+    belief = joint.condition_known(
+        model, joint.known_prior(model, 1), None, np.array([0]), np.array([1e3])
+    )
     assert belief.log_weights.max() < -1e6
-    actual = states.probabilities(belief.log_weights)[0]
+    actual = joint.probabilities(belief.log_weights)[0]
     # The difference of two numbers near -2e6 is exact to about 1e-9: (r - m)^2 / (2 noise^2).
     expected = 1 / (1 + np.exp(-(1e3**2 - (1e3 - 1e-3) ** 2) / 0.5))
     assert actual[1] == pytest.approx(expected, abs=1e-8)
@@ -123,7 +127,7 @@ def test_a_hundred_thousand_rounds(kind):
         one = slice(t, t + 1)
         belief = joint.condition(model, belief, contexts, actions[one], rewards[one])
     assert np.isfinite(belief.log_weights).all()
-    np.testing.assert_allclose(states.probabilities(belief.log_weights).sum(), 1)
+    np.testing.assert_allclose(joint.probabilities(belief.log_weights).sum(), 1)
     mean, variance = model.posterior_rewards(belief.parameters, contexts)
     counts = np.bincount(actions)
     sums = np.bincount(actions, rewards)
@@ -174,15 +178,15 @@ def test_an_unknown_horizon_is_the_round():
 
 def test_systematic_draws_are_within_one_of_their_share():
     log_weights = np.log(np.array([[0.5, 0.3, 0.2], [0.01, 0.98, 0.01]]))
-    actual = states.sample_many(log_weights, 10, np.random.default_rng(0))
+    actual = joint.sample_many(log_weights, 10, np.random.default_rng(0))
     for row, weights in zip(actual, np.exp(log_weights), strict=True):
         assert (np.abs(np.bincount(row, minlength=3) - 10 * weights) <= 1 + 1e-9).all()
 
 
 def test_a_state_of_prior_probability_zero_is_never_believed():
     model = GaussianArms([[0.9], [0.1]], 0.5, state_prior=[0.0, 1.0])
-    belief = known.prior(model, 1000)
-    assert (states.sample(belief.log_weights, np.random.default_rng(0)) == 1).all()
+    belief = joint.known_prior(model, 1000)
+    assert (joint.sample(belief.log_weights, np.random.default_rng(0)) == 1).all()
 
 
 def test_many_states_are_drawn_whatever_the_rounding_of_their_sum():
@@ -193,7 +197,7 @@ def test_many_states_are_drawn_whatever_the_rounding_of_their_sum():
 
     log_weights = np.log(np.random.default_rng(0).random((2000, 7)))
     log_weights[:, -1] = -800.0
-    actual = states.sample_many(log_weights, 50, Zero())
+    actual = joint.sample_many(log_weights, 50, Zero())
     assert actual.shape == (2000, 50)
     assert actual.max() < 7
     assert (np.diff(actual, axis=1) >= 0).all()

@@ -55,6 +55,28 @@ def learn_model(training):
     return training.fitted.model
 
 
+class Disobedient(Mine):
+    """A policy that ignores which actions are eligible."""
+
+    def decide(self, belief, context, rng, *, eligible=None, propensity=True):
+        return super().decide(belief, context, rng, propensity=propensity)
+
+
+class OutOfRange(ScorePlayer):
+    """A player that picks a column that is not there."""
+
+    def choose(self, actions, offered):
+        return np.full(len(actions), actions.shape[1])
+
+
+def learn_nothing(training):
+    return None
+
+
+def learn_to_miss(training):
+    return OutOfRange(training.averages)
+
+
 OTHERS = tuple(f"{__name__}:{name}" for name in ("Mine", "learn_averages", "learn_model"))
 
 
@@ -186,6 +208,27 @@ def test_a_contestant_that_cannot_play_is_named_with_the_reason():
     problem = Problem("small", "", "", HORIZON, SMALL.load, forms={"all": None}, replacement=True)
     found = run(Task(problem, ("popularity", "factors/UCB1"), Path(), short=True))
     assert list(found["absent"]) == ["factors/UCB1"]
+
+
+def test_a_warning_names_a_learner_that_returns_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(PROBLEMS, "small", SMALL)
+    text = f"{__name__}:learn_nothing"
+    words = ["bench", "--problems", "small", "--policies", "popularity", text, "--short"]
+    assert main([*words, "--jobs", "1", "--out", str(tmp_path)]) == 0
+    assert f"warning: {text}: it returned None: return a player" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("Disobedient", "not eligible"), ("learn_to_miss", "was not offered")]
+)
+def test_a_choice_that_was_not_offered_is_refused(name, said):
+    def load(folder, seed, sizes):
+        return split_users(generate_arms(n_users=60, n_rounds=9).log, np.ones(60, bool), seed,
+                           Sizes(30, 30))  # fmt: skip
+
+    problem = Problem("once", "Each row once.", "click", 3, load, forms={"4": 4})
+    with pytest.raises((ValueError, RuntimeError), match=said):
+        run(Task(problem, ("popularity", f"{__name__}:{name}"), Path(), short=True))
 
 
 @pytest.mark.parametrize(

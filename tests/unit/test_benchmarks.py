@@ -23,6 +23,7 @@ def test_a_target_is_met_missed_or_not_measured():
     assert Target("a", 3.0, at_most=4, unit="GiB").bound == "at most 4 GiB"
 
 
+@pytest.mark.slow
 def test_contestants_take_turns_and_only_play_is_timed():
     calls = []
 
@@ -40,6 +41,7 @@ def test_contestants_take_turns_and_only_play_is_timed():
     assert all(0 <= t.best <= t.median for t in timings.values())
 
 
+@pytest.mark.slow
 def test_timings_are_microseconds_per_round(monkeypatch):
     clock = itertools.accumulate(itertools.cycle([0.0, 1.0, 0.0, 3.0]))  # plays of 1 and 3 seconds
     monkeypatch.setattr("benchmarks.timing.time.process_time", lambda: next(clock))

@@ -7,7 +7,7 @@ import pytest
 from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.learning.fitting import Fit
 from latentbandits.loop.caller_features import brings_features, encode_log, keep_names
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.parts import part, with_parts
 

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from latentbandits import GaussianArms
 from latentbandits.beliefs.encoding import decode, encode
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Category, Encoder
 from latentbandits.models.attributes.parts import Gate, with_parts
 from latentbandits.serving.check import CheckResult, check
 from latentbandits.serving.engine.model_rows import pack
-from latentbandits.serving.engine.open_session import learn
+from latentbandits.serving.engine.replay import learn
 from latentbandits.serving.engine.values import NewAction
 from latentbandits.serving.stores import open_store, open_tables
 from tests.unit.engine_driver import ARMS, Driver

@@ -10,8 +10,7 @@ from latentbandits.learning.fitting import fit, split_users
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.learners import Candidate
 from latentbandits.learning.linear.learner import LinearLearner
-from latentbandits.learning.logs.rows import read_log
-from latentbandits.learning.logs.summary import Cells
+from latentbandits.learning.logs.rows import Cells, read_log
 from latentbandits.models import LinearGaussian
 from latentbandits.report.report import Silent
 

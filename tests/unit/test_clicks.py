@@ -7,9 +7,9 @@ from scipy.special import expit
 
 from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.linear import clicks
+from latentbandits.learning.linear.alternating import half_slope, logistic_bound
 from latentbandits.learning.linear.clusters import cluster_users
 from latentbandits.learning.linear.completion import complete
-from latentbandits.learning.linear.ridge_rows import half_slope, logistic_bound
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.linear.logistic import LogisticLinear
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from latentbandits.learning.generate import generate_ratings
-from latentbandits.learning.linear import ridge_rows
+from latentbandits.learning.linear.alternating import sum_pairs
 from latentbandits.learning.linear.completion import complete
-from latentbandits.learning.linear.folded import sum_pairs
 from latentbandits.learning.logs.rows import Log
 from tests.reference.completion import alternating_least_squares, objective, ridge_row
 
@@ -88,8 +87,8 @@ def test_a_repeated_pair_counts_twice():
 def test_blocks_of_rows_do_not_change_the_numbers(monkeypatch):
     users, actions, rewards = small_log()
     whole = complete(users, actions, rewards, rank=3, biases=True)
-    monkeypatch.setattr("latentbandits.learning.linear.ridge_rows._BLOCK_ENTRIES", 20)
-    monkeypatch.setattr("latentbandits.learning.linear.ridge_rows._BLOCKS_PER_TASK", 2)
+    monkeypatch.setattr("latentbandits.learning.linear.alternating._BLOCK_ENTRIES", 20)
+    monkeypatch.setattr("latentbandits.learning.linear.alternating._BLOCKS_PER_TASK", 2)
     blocked = complete(users, actions, rewards, rank=3, biases=True, threads=1)
     threaded = complete(users, actions, rewards, rank=3, biases=True, threads=4)
     np.testing.assert_array_equal(threaded.users, blocked.users)
@@ -218,16 +217,3 @@ def test_weights_are_repeated_pairs(biases, weighting):
     averaged = complete(pairs.users, pairs.actions, pairs.means, **settings)  # the planted bug
     assert np.abs(averaged.user_vectors @ averaged.action_vectors.T
                   - each.user_vectors @ each.action_vectors.T).max() > 1e-3  # fmt: skip
-
-
-@pytest.mark.parametrize("biases", [False, True])
-def test_counts_as_weights_are_those_of_any_weights(biases, monkeypatch):
-    """Small counts take their scaled features from a table; the result is the same to the bit."""
-    rng = np.random.default_rng(0)
-    entries = rng.integers(0, 50, 3000), rng.integers(0, 40, 3000), rng.normal(size=3000)
-    options = {"rank": 4, "sweeps": 6, "biases": biases}
-    counts = rng.integers(1, 9, 3000).astype(np.float64)
-    actual = complete(*entries, weights=counts, **options)
-    monkeypatch.setattr(ridge_rows, "_LARGEST_COUNT", 0)
-    expected = complete(*entries, weights=counts, **options)
-    np.testing.assert_array_equal(actual.predict(*entries[:2]), expected.predict(*entries[:2]))

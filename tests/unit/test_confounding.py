@@ -8,9 +8,9 @@ from latentbandits.learning.arms.learner import finish
 from latentbandits.learning.arms.mixture import Problem, best_of
 from latentbandits.learning.assess.heldout import predict
 from latentbandits.learning.backends.backend import engine_of
-from latentbandits.learning.confounding import WARNING, WithActions, depends_on_users
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.logs.rows import read_log
+from latentbandits.learning.rewards import WARNING, WithActions, depends_on_users
 from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.arms.gaussian import Gaussian
 

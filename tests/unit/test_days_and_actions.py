@@ -20,7 +20,7 @@ from latentbandits.serving.engine.statistics import (
 )
 from latentbandits.serving.engine.values import RewardReport
 from latentbandits.serving.http.views import actions_earned, overview
-from latentbandits.serving.records import LoggedEvent
+from latentbandits.serving.records import LoggedEvent, SessionRow
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import ARMS, Driver
 
@@ -103,6 +103,13 @@ def test_days_computed_from_the_log_are_those_that_were_counted(tmp_path: Path) 
         assert numbers == pytest.approx(msgspec.structs.astuple(expected[day])[:-1])
 
 
+def session(started: int, reward_sum: float = 0.0, rewards: int = 0) -> SessionRow:
+    return SessionRow(
+        key=1, name="ann", group="policy", model="m", activation=0, started=started, seen=started,
+        rounds=2, rewards=rewards, reward_sum=reward_sum, last_order=1, probabilities=b"",
+    )  # fmt: skip
+
+
 def test_totals_that_were_written_before_days_were_counted(tmp_path: Path) -> None:
     """Sessions of the time before have no day: their first rewards would be missing."""
     store = SqliteStore(tmp_path / "log.sqlite")
@@ -113,19 +120,19 @@ def test_totals_that_were_written_before_days_were_counted(tmp_path: Path) -> No
     with driver.engine.transaction():
         store.put_note(f"{STATISTICS}{store.node}", encode_totals(older))
         totals = read_totals(store)
-    totals.earned("policy", driver.clock.now, (1.0, 1), (2.0, 2))
+    totals.earned(session(driver.clock.now, 1.0, 1), (2.0, 2))
     assert totals.days == {"policy": {}}
     now = totals.days_from
-    totals.earned("policy", now, (0.0, 0), (2.0, 1))
+    totals.earned(session(now), (2.0, 1))
     assert [one.reward_sum for one in totals.days["policy"].values()] == [2.0]
 
 
 def test_processes_that_share_a_store_add_their_days() -> None:
     """A session's first reward came to one process, its second to another."""
     a, b = Statistics(), Statistics()
-    a.earned("policy", 0, (0.0, 0), (1.0, 1))
-    b.earned("policy", 0, (1.0, 1), (3.0, 2))
-    b.earned("policy", DAY, (0.0, 0), (5.0, 1))
+    a.earned(session(0), (1.0, 1))
+    b.earned(session(0, 1.0, 1), (3.0, 2))
+    b.earned(session(DAY), (5.0, 1))
     days = combined([a, b]).days["policy"]
     assert [(one.sessions, one.rewards, one.reward_sum) for one in days.values()] == [
         (1, 2, 3.0),

@@ -24,7 +24,7 @@ from latentbandits import (
     mmUCB,
     mTS,
 )
-from latentbandits.beliefs import joint, states
+from latentbandits.beliefs import joint
 from latentbandits.learning.transitions import UserSequence, fit_transition
 from latentbandits.models.numerics.arrays import leaves
 from tests.reference.particles import Particles
@@ -187,7 +187,7 @@ def test_an_ensemble_of_functions_moves():
             joint.condition(m, b, None, np.array([0]), np.array([reward]))
             for m, b in zip((model, still), beliefs, strict=True)
         ]
-    moving, standing = (states.probabilities(b.log_weights) for b in beliefs)
+    moving, standing = (joint.probabilities(b.log_weights) for b in beliefs)
     np.testing.assert_allclose(moving, standing)
     np.testing.assert_allclose(
         *(

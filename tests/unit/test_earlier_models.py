@@ -11,9 +11,9 @@ from latentbandits.learning.arms.mixture import Problem, best_of, earlier_means,
 from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.generate import generate_arms
-from latentbandits.learning.logs.summary import make_family
+from latentbandits.learning.logs.rows import make_family
 from latentbandits.models import LinearGaussian
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 
 GENERATED = generate_arms(n_users=400, n_rounds=15, n_states=4, n_actions=6, seed=3)
 

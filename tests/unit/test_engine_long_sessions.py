@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, mmTS
-from latentbandits.serving.engine import restoring as upcoming
+from latentbandits.serving.engine import sessions as upcoming
 from latentbandits.serving.engine.model_rows import pack
-from latentbandits.serving.engine.restoring import SLICE, Rebuilding
+from latentbandits.serving.engine.sessions import SLICE, Rebuilding
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import OutcomeUnknown, StoreUnavailable
 from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
@@ -236,9 +236,9 @@ def test_a_rollback_keeps_the_cache(tmp_path: Path) -> None:
         driver.ask("a")
     store.fail = False
     assert len(driver.engine.sessions) == 5  # all but the one that the transaction touched
-    driver.engine.begin()
+    driver.engine.batch.begin()
     driver.engine.session("b")
-    driver.engine.rollback()
+    driver.engine.batch.rollback()
     assert len(driver.engine.sessions) == 5
     assert driver.ask("a").round == 4
     store.close()

@@ -11,7 +11,7 @@ import pytest
 from latentbandits import Decision, GaussianArms, LinearGaussian, mmTS
 from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.arms.gamma import PoissonArms
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.composed.ensemble import Ensemble
 from latentbandits.models.composed.markov import Markov
 from latentbandits.models.linear.logistic import LogisticLinear

@@ -10,7 +10,7 @@ import pytest
 from latentbandits import Decision, GaussianArms, mmTS
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.model_rows import pack
-from latentbandits.serving.engine.restoring import Rebuilding
+from latentbandits.serving.engine.sessions import Rebuilding
 from latentbandits.serving.errors import Damaged, NotFound
 from latentbandits.serving.http.views import overview
 from latentbandits.serving.settings import Group, group_of

@@ -21,7 +21,7 @@ from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.save import load_report, save_fit
 from latentbandits.models import load_catalogue
-from latentbandits.models.artefacts.files import load_notes
+from latentbandits.models.artefacts import load_notes
 from tests.unit.test_selection import ratings_log
 
 

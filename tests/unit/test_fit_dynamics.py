@@ -21,8 +21,7 @@ from latentbandits.learning.arms.moving import (
 )
 from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.dynamics import Segments
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import make_family
+from latentbandits.learning.logs.rows import Log, make_family
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.save import save_fit
 from latentbandits.models.composed.markov import switching_matrix

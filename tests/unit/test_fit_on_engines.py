@@ -13,17 +13,17 @@ from latentbandits.learning.arms import learner as arms_learner
 from latentbandits.learning.backends import opening, out_of_core
 from latentbandits.learning.backends.backend import MemoryEngine
 from latentbandits.learning.generate import generate_arms, generate_ratings
-from latentbandits.learning.linear.completion import complete
-from latentbandits.learning.linear.folded import (
+from latentbandits.learning.linear.alternating import (
     CompletionSettings,
     PrepareRatings,
     SweepPass,
     complete_fold,
     sum_pairs,
 )
+from latentbandits.learning.linear.completion import complete
 from latentbandits.learning.logs.rows import read_log
 from latentbandits.learning.logs.tables import LogError, TextFormat, read_file
-from latentbandits.models.artefacts.files import load, save
+from latentbandits.models.artefacts import load, save
 from latentbandits.testing import check_learner
 
 pytestmark = pytest.mark.usefixtures("small_buckets")

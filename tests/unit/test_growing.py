@@ -206,7 +206,7 @@ def test_a_transformed_model_grows_with_its_smearing():
 
 
 def test_a_retired_action_stays_in_its_place_and_in_the_artefact(tmp_path):
-    catalogue = growing.retire(Catalogue("abc"), ["b"])
+    catalogue = Catalogue("abc").retire(["b"])
     assert catalogue.ids == tuple("abc")
     save(GaussianArms([[1.0, 2.0, 3.0]], 0.5), tmp_path / "model", catalogue)
     assert load_catalogue(tmp_path / "model").retired == {"b"}
@@ -217,8 +217,8 @@ def test_a_retired_action_stays_in_its_place_and_in_the_artefact(tmp_path):
     [
         (lambda m, c: growing.add_average(m, c, ["a"]), "an action 'a' already"),
         (lambda m, c: growing.add_average(m, c, ["x", "x"]), "an action 'x' already"),
-        (lambda m, c: growing.retire(c, ["z"]), "no action 'z'"),
-        (lambda m, c: growing.retire(c, ["a", "b"]), "leave at least one"),
+        (lambda m, c: c.retire(["z"]), "no action 'z'"),
+        (lambda m, c: c.retire(["a", "b"]), "leave at least one"),
         (lambda m, c: growing.add_vectors(m, c, ["x"], np.ones((1, 2))), "no features"),
     ],
 )

@@ -7,7 +7,7 @@ from latentbandits.learning.arms import mixture as vb
 from latentbandits.learning.arms.mixture import Prepare, Problem, best_of
 from latentbandits.learning.backends.backend import MemoryEngine, add, tree_sum
 from latentbandits.learning.generate import generate_arms
-from latentbandits.learning.logs.summary import make_family
+from latentbandits.learning.logs.rows import make_family
 from latentbandits.testing import check_engine, check_learner
 
 LOG = generate_arms(n_users=60, n_rounds=6, n_states=2, n_actions=3, seed=4).log

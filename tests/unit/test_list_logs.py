@@ -11,7 +11,7 @@ from latentbandits.learning.lists import learn_examination, not_identified
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.save import save_fit
-from latentbandits.models.artefacts.files import load, load_click_model, save
+from latentbandits.models.artefacts import load, load_click_model, save
 from latentbandits.models.clicks import Cascade, PositionClicks, Positions
 from latentbandits.policies import mmTS
 from latentbandits.policies.lists import decide_list, update_list

@@ -457,7 +457,7 @@ def test_the_kit_passes_without_a_bug():
 
 
 def counted_lists(learned, weighted):
-    """Return counted propensities of 20 lists of 3, `(20, 3)`, those of 100,000 draws from each
+    """Return counted propensities of 20 lists of 3, `(20, 3)`, those of 50,000 draws from each
     position's own belief, and the standard errors of the differences for 3,000 equal weights.
     """
     policy, rng, n, draws = mmTS(ARMS), np.random.default_rng(5), 20, 4_000
@@ -469,11 +469,11 @@ def counted_lists(learned, weighted):
     shown = unroll(policy, belief, None, counted.decide, 3, Cascade())
     exact = []
     for one in shown.positions:
-        chances = policy.count_probabilities(belief, None, one.eligible, 100_000, rng).values
+        chances = policy.count_probabilities(belief, None, one.eligible, 50_000, rng).values
         exact.append(chances[np.arange(n), one.action])
         belief = policy.update_position(belief, None, one, np.zeros(n), last=False)
     chance = np.stack(exact, axis=1)
-    error = np.sqrt(chance * (1 - chance) * (1 / 3_000 + 1 / 100_000)) + 1 / draws
+    error = np.sqrt(chance * (1 - chance) * (1 / 3_000 + 1 / 50_000)) + 1 / draws
     return shown.propensities, chance, error
 
 

@@ -8,8 +8,7 @@ from scipy.stats import beta
 from latentbandits.learning.arms.learner import ArmsLearner, log_evidence, observed
 from latentbandits.learning.arms.mixture import Mixture, Problem, climb
 from latentbandits.learning.fitting import split_users
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import make_family
+from latentbandits.learning.logs.rows import Log, make_family
 from latentbandits.report.report import Silent
 
 

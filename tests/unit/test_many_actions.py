@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from latentbandits import GaussianArms, LinearGaussian
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport

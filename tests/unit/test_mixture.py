@@ -19,8 +19,7 @@ from latentbandits.learning.arms.learner import finish, observed
 from latentbandits.learning.arms.mixture import Prepare, Problem, best_of, climb
 from latentbandits.learning.backends.backend import add
 from latentbandits.learning.generate import generate_arms
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import make_family
+from latentbandits.learning.logs.rows import Log, make_family
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.mixture import fit_mixture
 from latentbandits.models.arms.gaussian import Gaussian

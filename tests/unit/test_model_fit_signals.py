@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from latentbandits import BernoulliArms, Decision, mTS
-from latentbandits.serving.engine import open_session
-from latentbandits.serving.engine.open_session import PREDICTED, likelihood_ratio
+from latentbandits.serving.engine import batch, sessions
+from latentbandits.serving.engine.batch import PREDICTED
+from latentbandits.serving.engine.sessions import likelihood_ratio
 from latentbandits.serving.engine.statistics import decode_totals, encode_totals
 from tests.unit.engine_driver import Driver
 
@@ -67,7 +68,7 @@ def test_a_ratio_upside_down_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> N
     def upside_down(prior, before, after):  # type: ignore[no-untyped-def]
         return likelihood_ratio(prior, after, before)
 
-    monkeypatch.setattr(open_session, "likelihood_ratio", upside_down)
+    monkeypatch.setattr(sessions, "likelihood_ratio", upside_down)
     assert unexplained(played(1)) > MOST
 
 
@@ -94,7 +95,7 @@ def test_predictions_of_a_right_model_are_right(policy: str) -> None:
 
 
 def test_rewards_below_the_predictions_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_session, "PREDICTED", 1)  # else 140 rewards would be predicted
+    monkeypatch.setattr(batch, "PREDICTED", 1)  # else 140 rewards would be predicted
     [tally] = played(3, strangers=True).engine.statistics.tallies.values()
     assert tally.predictions == tally.rewards
     assert tally.predicted_sum - tally.received_sum > 4.5 * tally.error_squares**0.5

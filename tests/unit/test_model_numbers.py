@@ -19,7 +19,7 @@ from latentbandits import (
     Markov,
     PoissonArms,
 )
-from latentbandits.beliefs import states
+from latentbandits.beliefs import joint
 from latentbandits.models import checks, history, registry
 from latentbandits.models.arms import dirichlet, gamma
 from latentbandits.models.numerics import arrays
@@ -312,9 +312,9 @@ def test_gaps():
 
 def test_state_functions():
     weights = np.log([[0.2, 0.3]])
-    np.testing.assert_allclose(states.probabilities(weights), [[0.4, 0.6]])
-    np.testing.assert_allclose(states.log_total(weights), [math.log(0.5)])
-    moved = states.condition(weights, np.log([[0.5, 1.0]]), np.array([1.0]), np.eye(2)[::-1])
+    np.testing.assert_allclose(joint.probabilities(weights), [[0.4, 0.6]])
+    np.testing.assert_allclose(joint.log_total(weights), [math.log(0.5)])
+    moved = joint.condition_states(weights, np.log([[0.5, 1.0]]), np.array([1.0]), np.eye(2)[::-1])
     np.testing.assert_allclose(np.exp(moved), [[0.3, 0.1]])
 
 

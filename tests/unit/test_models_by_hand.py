@@ -21,14 +21,14 @@ from latentbandits import (
     mmBayesUCB,
 )
 from latentbandits.beliefs import joint
-from latentbandits.beliefs.information import _all_pairs, _pair, scenario_rewards
+from latentbandits.beliefs.information import scenario_rewards
 from latentbandits.beliefs.planning import resolve_ties
 from latentbandits.models import checks
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Category, Encoder, Number, Vector
 from latentbandits.models.attributes.items import Items, add_items
 from latentbandits.models.attributes.parts import with_parts
-from latentbandits.models.growing import _offset_variance, add_average, plain_features, retire
+from latentbandits.models.growing import _offset_variance, add_average, plain_features
 from latentbandits.models.numerics.arrays import normalise
 from latentbandits.models.numerics.laws import Component, Normal, join_states, probability_largest
 from latentbandits.models.protocol import is_order_free
@@ -349,7 +349,7 @@ def test_an_action_is_added_once():
     with pytest.raises(ValueError, match=r"has an action 'a' already$"):
         add_average(arms, catalogue, ["a"])
     with pytest.raises(ValueError, match=r"'a' already \(it is retired\)"):
-        add_average(arms, retire(catalogue, ["a"]), ["a"])
+        add_average(arms, catalogue.retire(["a"]), ["a"])
 
 
 def test_moves_of_particles_follow_the_correlation_of_the_prior():
@@ -384,13 +384,6 @@ def test_sessions_of_one_belief_and_different_contexts_have_different_scenarios(
     for i in range(2):
         alone = scenario_rewards(model, joint.prior(model, 1), context[i : i + 1], 10, 0)
         np.testing.assert_allclose(together[i], alone[0])
-
-
-def test_the_best_mixture_of_two_actions_is_that_of_all_pairs():
-    rng = np.random.default_rng(11)
-    for D, v in zip(rng.random((200, 2)), rng.random((200, 2)), strict=True):
-        expected = _all_pairs(D[None], v[None], None, None)[0]
-        np.testing.assert_allclose(_pair(*D, *v), expected, atol=1e-9)
 
 
 def test_values_that_differ_by_rounding_tie():

@@ -19,7 +19,7 @@ from latentbandits import (
     mTS,
     mUCB,
 )
-from latentbandits.beliefs import joint, known, states
+from latentbandits.beliefs import joint
 from latentbandits.models.numerics.arrays import thin
 from latentbandits.policies.checked import Asked
 from latentbandits.policies.decision import Decision
@@ -58,10 +58,8 @@ def test_the_filter_is_exact_while_all_paths_are_kept(name):
     probabilities, evidence, means = enumerate_paths(model, TRANSITION, actions, rewards, contexts)
     moving = Markov(model, TRANSITION, n_paths=3**ROUNDS)
     belief = play(moving, name)
-    np.testing.assert_allclose(
-        states.probabilities(belief.log_weights)[0], probabilities, rtol=1e-9
-    )
-    np.testing.assert_allclose(np.exp(states.log_total(belief.log_weights)), evidence, rtol=1e-9)
+    np.testing.assert_allclose(joint.probabilities(belief.log_weights)[0], probabilities, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(joint.log_total(belief.log_weights)), evidence, rtol=1e-9)
     context = None if contexts is None else contexts[-1][None]
     ours, _ = moving.posterior_rewards(belief.parameters, context)
     np.testing.assert_allclose(ours[0], means, rtol=1e-8)
@@ -72,20 +70,22 @@ def test_the_known_filter_is_exact():
     actions, rewards, _ = history("known")
     probabilities, evidence, _ = enumerate_paths(model, TRANSITION, actions, rewards)
     moving = Markov(model, TRANSITION)
-    belief = known.prior(moving, 1)
+    belief = joint.known_prior(moving, 1)
     for t in range(ROUNDS):
-        belief = known.condition(moving, belief, None, actions[t : t + 1], rewards[t : t + 1])
+        belief = joint.condition_known(moving, belief, None, actions[t : t + 1], rewards[t : t + 1])
     np.testing.assert_allclose(
-        states.probabilities(belief.log_weights)[0], probabilities, rtol=1e-10
+        joint.probabilities(belief.log_weights)[0], probabilities, rtol=1e-10
     )
-    np.testing.assert_allclose(np.exp(states.log_total(belief.log_weights)), evidence, rtol=1e-10)
+    np.testing.assert_allclose(np.exp(joint.log_total(belief.log_weights)), evidence, rtol=1e-10)
 
 
 def test_predicting_by_hand():
     """P = (.5, .5), the reward rules out state 1: (1, 0), and then T says (.9, .1)."""
     moving = Markov(GaussianArms([[1.0], [-1.0]], noise=0.01), [[0.9, 0.1], [0.5, 0.5]])
-    belief = known.condition(moving, known.prior(moving, 1), None, np.array([0]), np.array([1.0]))
-    np.testing.assert_allclose(states.probabilities(belief.log_weights), [[0.9, 0.1]])
+    belief = joint.condition_known(
+        moving, joint.known_prior(moving, 1), None, np.array([0]), np.array([1.0])
+    )
+    np.testing.assert_allclose(joint.probabilities(belief.log_weights), [[0.9, 0.1]])
 
 
 def test_few_paths_are_near_the_exact_filter_and_more_are_nearer():
@@ -100,7 +100,7 @@ def test_few_paths_are_near_the_exact_filter_and_more_are_nearer():
         belief = joint.prior(moving, n)
         for action, reward in zip(actions, rewards, strict=True):
             belief = joint.condition(moving, belief, None, action, reward)
-        return states.probabilities(belief.log_weights)
+        return joint.probabilities(belief.log_weights)
 
     exact = filtered(3 ** (rounds - 1))
     errors = [np.abs(filtered(n_paths) - exact).mean() for n_paths in (2, 8, 32)]

@@ -13,7 +13,7 @@ from latentbandits.learning.attributes.items import fit_items, read_items
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.save import save_fit
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.items import add_items
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.growing import add_average

@@ -24,7 +24,7 @@ from latentbandits import (
 from latentbandits.beliefs.encoding import BeliefError, encode
 from latentbandits.beliefs.information import _compared, _unit
 from latentbandits.models.arms.dirichlet import unnormalised
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.items import Items
 from latentbandits.models.attributes.parts import Gate, part, with_parts

@@ -16,8 +16,7 @@ from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.fitting import split_users
 from latentbandits.learning.generate import generate_ratings
 from latentbandits.learning.learners import align
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import make_family
+from latentbandits.learning.logs.rows import Log, make_family
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.rewards import TransformedLearner, choose_family
 from latentbandits.report.report import Silent
@@ -57,11 +56,12 @@ def test_lattice_rewards_are_compared_by_the_probability_of_their_cell():
     """Against a slow sum: P(r - h/2 < N(mean, deviation) < r + h/2) before each reward."""
     from scipy.stats import norm
 
-    from latentbandits.learning.logs.summary import cells_of
+    from latentbandits.learning.logs.rows import cells_of_values, off_lattice
 
     log = generate_family("categorical", n_users=1, n_rounds=3, n_states=1, n_actions=1).log
     model = GaussianArms([[3.0]], noise=1.0, spread=0.5)
-    actual = score(model, log, cells=cells_of(log.rewards))
+    values = np.unique(log.rewards)
+    actual = score(model, log, cells=cells_of_values(values, off_lattice(values)))
     mean, variance = 3.0, 0.25
     for i, reward in enumerate(log.rewards):
         deviation = np.sqrt(variance + 1)
@@ -73,7 +73,7 @@ def test_lattice_rewards_are_compared_by_the_probability_of_their_cell():
 
 @pytest.mark.parametrize("rewards", ["bernoulli", "poisson", "exponential", "categorical"])
 def test_evidence_and_uniforms_are_those_of_the_belief_round_by_round(rewards):
-    from latentbandits.beliefs import joint, states
+    from latentbandits.beliefs import joint
 
     truth = generate_family(rewards, n_users=6, n_rounds=9, n_states=2, n_actions=3, seed=1)
     learner = ArmsLearner(make_family(rewards, truth.log.rewards), strength=30.0)
@@ -84,10 +84,10 @@ def test_evidence_and_uniforms_are_those_of_the_belief_round_by_round(rewards):
     for user in range(6):
         belief = joint.prior(model, 1)
         for i in range(*truth.log.starts[user : user + 2]):
-            before = states.log_total(belief.log_weights)
+            before = joint.log_total(belief.log_weights)
             event = truth.log.actions[i : i + 1], truth.log.rewards[i : i + 1]
             belief = joint.condition(model, belief, None, *event)
-            density = states.log_total(belief.log_weights) - before
+            density = joint.log_total(belief.log_weights) - before
             assert actual.log_density[i] == pytest.approx(density[0], rel=1e-9)
 
 
@@ -104,13 +104,8 @@ def test_users_that_differ_within_a_state_are_noticed():
     assert strengths[1] >= 1000
 
 
-@pytest.mark.parametrize(
-    "rewards",
-    [
-        pytest.param(name, marks=() if name == "bernoulli" else pytest.mark.slow)
-        for name in GENERATED
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("rewards", GENERATED)
 def test_intervals_of_new_users_and_of_means_hold(rewards):
     """A short form of the experiment `recovery`. Means: 30 intervals of 90%, which share a log;
     fewer than 21 held have a probability below 1e-3. Rewards: 4,000 held out ones, 90% +- 2%.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits import GaussianArms, LinearGaussian
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.http.messages import CatalogueView

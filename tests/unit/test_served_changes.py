@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from latentbandits import GaussianArms, LinearGaussian
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.items import Items
 from latentbandits.models.attributes.parts import with_parts

@@ -14,7 +14,7 @@ import pytest
 from latentbandits import BernoulliArms, Markov
 from latentbandits.loop.data import generation
 from latentbandits.loop.kept_log import merged, reward_table
-from latentbandits.models.artefacts.files import model_files
+from latentbandits.models.artefacts import model_files
 from latentbandits.models.clicks import as_click_model
 from latentbandits.policies.lists import ListDecision, update_list
 from latentbandits.serving.check import check
@@ -38,7 +38,7 @@ POSITIONS = "positions(1.0, 0.6, 0.3)"
 def tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give decisions fixed tokens, from which their random numbers derive."""
     rng = np.random.default_rng(8)
-    monkeypatch.setattr(batch, "_new_token", lambda: int(rng.integers(2**63)))
+    monkeypatch.setattr(batch.secrets, "randbits", lambda bits: int(rng.integers(2**bits)))
 
 
 def driver(model: Any = CLICKS, store: Any = None, **settings: Any) -> Driver:
@@ -148,8 +148,8 @@ def test_lists_that_are_decided_together_are_those_decided_alone() -> None:
     service = driver()
     names = [f"user {i}" for i in range(12)]
     with service.engine.transaction():
-        pending = [service.engine.ask(DecisionRequest(name, length=3)) for name in names]
-        pending += [service.engine.ask(DecisionRequest(f"{name}, one")) for name in names]
+        pending = [service.engine.batch.ask(DecisionRequest(name, length=3)) for name in names]
+        pending += [service.engine.batch.ask(DecisionRequest(f"{name}, one")) for name in names]
     for one in pending:
         again = service.recompute(one.answer.decision_id)
         assert msgspec.structs.replace(again, propensity=None) == msgspec.structs.replace(
@@ -167,7 +167,7 @@ def test_propensities_of_lists_are_their_frequencies(explore: float) -> None:
     service = driver(policy="mTS", explore=explore, click_model="cascade", propensity="policy")
     engine = service.engine
     with engine.transaction():
-        pending = [engine.ask(DecisionRequest(f"user {i}", length=2)) for i in range(4_000)]
+        pending = [engine.batch.ask(DecisionRequest(f"user {i}", length=2)) for i in range(4_000)]
     counts: dict[tuple[str, ...], int] = {}
     chances: dict[tuple[str, ...], float] = {}
     for one in pending:

@@ -22,8 +22,7 @@ from latentbandits import (
 )
 from latentbandits.environments import Round, Synthetic, UsersOfModel
 from latentbandits.simulation import pool
-from latentbandits.simulation.results import lower_tail_terms
-from latentbandits.simulation.simulate import CHUNK
+from latentbandits.simulation.simulate import CHUNK, lower_tail_terms
 
 POLICIES = {"mTS": mTS, "UCB1": UCB1(10), "mUCB": partial(mUCB, horizon=20)}
 ENVIRONMENT = Synthetic(model_noise=0.1)

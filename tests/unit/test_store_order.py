@@ -111,14 +111,14 @@ def test_a_transaction_that_commits_late_is_not_missed(postgresql_url: str) -> N
     reader = a.store.log_reader()
     seen: list[LoggedEvent] = []
     position = _follow(reader, 0, seen)
-    a.begin()
+    a.batch.begin()
     early = a.decide(DecisionRequest("ann"))  # a lower order than all that follow
     with b.transaction():
         other = b.decide(DecisionRequest("bob"))
         b.reward(RewardReport(other.decision_id, 0.5))
     position = _follow(reader, position, seen)
     assert [_id(e) for e in seen] == [other.decision_id] * 2, "others are seen at once"
-    a.commit()
+    a.batch.commit()
     with b.transaction():
         b.reward(RewardReport(early.decision_id, 0.25))
     position = _follow(reader, position, seen)

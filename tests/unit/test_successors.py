@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, GaussianArms, LinearGaussian, mmTS
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.composed.ensemble import Ensemble
 from latentbandits.models.composed.markov import Markov
 from latentbandits.models.growing import add_average
@@ -179,7 +179,7 @@ def test_snapshots_of_grown_models_are_used_and_replaced() -> None:
 
 
 def test_long_sessions_are_rebuilt_on_the_grown_model_a_little_at_a_time() -> None:
-    from latentbandits.serving.engine.restoring import SLICE, Rebuilding
+    from latentbandits.serving.engine.sessions import SLICE, Rebuilding
 
     driver = Driver(GaussianArms([[0.5]], 0.5), snapshot_rounds=0, policy="mmTS")
     driver.activate(AB, "restarted")

@@ -8,12 +8,12 @@ import pytest
 from latentbandits import BernoulliArms, GaussianArms, LinearGaussian
 from latentbandits.models.numerics.arrays import leaves
 from latentbandits.policies.registry import Inputs, build, entries
-from latentbandits.serving.engine import open_session
-from latentbandits.serving.engine.actions import Recalled
+from latentbandits.serving.engine import batch
+from latentbandits.serving.engine.batch import Learned, PendingReward
 from latentbandits.serving.engine.choosing import Chooser, PendingDecision, RowGenerator, Stream
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.model_rows import pack
-from latentbandits.serving.engine.open_session import Learned, PendingReward, learn
+from latentbandits.serving.engine.replay import learn
 from latentbandits.serving.engine.values import Decided, DecisionRequest, Rewarded, RewardReport
 from latentbandits.serving.errors import Conflict, Invalid
 from latentbandits.serving.stores.sqlite import MemoryStore
@@ -61,7 +61,7 @@ def teach(engine: Engine, model: str) -> None:
 
 
 def waiting(engine: Engine, model: str) -> list[PendingDecision]:
-    requests = [engine.ask(request(model, session, 9)) for session in range(N)]
+    requests = [engine.batch.ask(request(model, session, 9)) for session in range(N)]
     assert all(isinstance(one, PendingDecision) for one in requests)
     return requests  # type: ignore[return-value]
 
@@ -116,7 +116,7 @@ def test_ties_are_broken_together_as_alone(name: str) -> None:
     with engine.transaction():
         engine.activate(pack(GaussianArms(np.tile(means, 2), 0.5, 0.2), "model"))
     with engine.transaction():
-        requests = [engine.ask(DecisionRequest(f"s{i}")) for i in range(40)]
+        requests = [engine.batch.ask(DecisionRequest(f"s{i}")) for i in range(40)]
         waiting = [one for one in requests if isinstance(one, PendingDecision)]
         together = engine.batch.chooser.choose(waiting)
         assert [engine.batch.chooser.choose([one])[0] for one in waiting] == together
@@ -156,11 +156,11 @@ def test_a_decision_made_together_can_be_made_again() -> None:
 def test_requests_of_one_session_are_settled_in_turn() -> None:
     engine = make_engine("arms")
     with engine.transaction():
-        requests = [engine.ask(DecisionRequest("ann", request_id=f"r{i}")) for i in range(4)]
-        same = engine.ask(DecisionRequest("ann", request_id="r2"))
+        requests = [engine.batch.ask(DecisionRequest("ann", request_id=f"r{i}")) for i in range(4)]
+        same = engine.batch.ask(DecisionRequest("ann", request_id="r2"))
         assert isinstance(same, Decided)
         with pytest.raises(Conflict):
-            engine.ask(DecisionRequest("bob", request_id="r1"))
+            engine.batch.ask(DecisionRequest("bob", request_id="r1"))
     answers = [one.answer for one in requests if isinstance(one, PendingDecision)]
     assert [answer.round for answer in answers if answer is not None] == [1, 2, 3, 4]
     assert answers[2] == same
@@ -172,12 +172,12 @@ def test_what_comes_between_finds_decisions_settled() -> None:
     engine = make_engine("arms")
     with engine.transaction():
         first = engine.decide(DecisionRequest("ann"))
-        engine.ask(DecisionRequest("ann"))
+        engine.batch.ask(DecisionRequest("ann"))
         engine.reward(RewardReport(first.decision_id, 0.5))
-        engine.ask(DecisionRequest("bob"))
+        engine.batch.ask(DecisionRequest("bob"))
         engine.merge("ann", "bob")
         assert engine.session("ann").live.row.rounds == 3
-        engine.ask(DecisionRequest("ann"))
+        engine.batch.ask(DecisionRequest("ann"))
         assert engine.delete("ann").sessions == 2
 
 
@@ -189,7 +189,7 @@ def test_a_rollback_drops_what_waits() -> None:
 
     def fail() -> None:
         with engine.transaction():
-            engine.ask(DecisionRequest("ann"))
+            engine.batch.ask(DecisionRequest("ann"))
             raise StopError
 
     with pytest.raises(StopError):
@@ -226,7 +226,7 @@ def rewarded_together(model: str, policy: str = "mmTS") -> tuple[Engine, list[Pe
         decided = [engine.decide(request(model, session, 9)) for session in range(N)]
     with engine.transaction():
         told = [
-            engine.tell(RewardReport(one.decision_id, possible(model, 0.1 * i)))
+            engine.batch.tell(RewardReport(one.decision_id, possible(model, 0.1 * i)))
             for i, one in enumerate(decided)
         ]
         assert all(isinstance(one, PendingReward) and one.answer is None for one in told)
@@ -251,20 +251,20 @@ def test_rewards_learned_together_are_those_learned_alone(model: str, policy: st
 
 def test_rewards_of_many_sessions_are_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    original = open_session._learn_alike
+    original = batch._learn_alike
 
-    def counted(some: list[tuple[PendingReward, Recalled]]) -> list[Learned]:
+    def counted(some: list[PendingReward]) -> list[Learned]:
         calls.append(len(some))
         return original(some)
 
     engine = make_engine("linear")
     with engine.transaction():
         decided = [engine.decide(request("linear", session)) for session in range(N)]
-    monkeypatch.setattr(open_session, "_learn_alike", counted)
+    monkeypatch.setattr(batch, "_learn_alike", counted)
     with engine.transaction():
         for session, one in enumerate(decided):
-            engine.tell(RewardReport(one.decision_id, 0.5))
-            engine.ask(request("linear", N + session))  # a decision of another session waits too
+            engine.batch.tell(RewardReport(one.decision_id, 0.5))
+            engine.batch.ask(request("linear", N + session))  # of another session
     assert calls == [N]
 
 
@@ -273,8 +273,8 @@ def test_two_rewards_of_one_session_are_learned_one_after_the_other() -> None:
     with engine.transaction():
         decided = [engine.decide(request("arms", 1)) for _ in range(3)]
     with engine.transaction():
-        told = [engine.tell(RewardReport(one.decision_id, 1.0)) for one in decided]
-        repeated = engine.tell(RewardReport(decided[2].decision_id, 1.0))
+        told = [engine.batch.tell(RewardReport(one.decision_id, 1.0)) for one in decided]
+        repeated = engine.batch.tell(RewardReport(decided[2].decision_id, 1.0))
     assert [one.result().status for one in told if isinstance(one, PendingReward)] == [
         "applied"
     ] * 3
@@ -288,9 +288,9 @@ def test_one_event_id_cannot_name_two_rewards_that_wait_together() -> None:
     with engine.transaction():
         decided = [engine.decide(request("arms", session)) for session in range(2)]
     with engine.transaction():
-        engine.tell(RewardReport(decided[0].decision_id, 1.0, "e"))
+        engine.batch.tell(RewardReport(decided[0].decision_id, 1.0, "e"))
         with pytest.raises(Conflict, match="event_id 'e' is the reward of another decision"):
-            engine.tell(RewardReport(decided[1].decision_id, 1.0, "e"))
+            engine.batch.tell(RewardReport(decided[1].decision_id, 1.0, "e"))
 
 
 def test_a_reward_that_is_refused_leaves_the_others() -> None:
@@ -303,7 +303,7 @@ def test_a_reward_that_is_refused_leaves_the_others() -> None:
         decided = [engine.decide(DecisionRequest(f"s{session}")) for session in range(3)]
     with engine.transaction():
         told = [
-            engine.tell(RewardReport(one.decision_id, value))
+            engine.batch.tell(RewardReport(one.decision_id, value))
             for one, value in zip(decided, (1.0, 0.5, 0.0), strict=True)
         ]
     answers = [one.answer for one in told if isinstance(one, PendingReward)]
@@ -317,9 +317,9 @@ def test_a_transaction_that_fails_learns_no_reward_that_waited() -> None:
     engine = make_engine("arms")
     with engine.transaction():
         decided = engine.decide(request("arms", 1))
-    engine.begin()
-    engine.tell(RewardReport(decided.decision_id, 1.0))
-    engine.rollback()
+    engine.batch.begin()
+    engine.batch.tell(RewardReport(decided.decision_id, 1.0))
+    engine.batch.rollback()
     with engine.transaction():
         assert engine.session("s1").live.row.rewards == 0
         assert engine.reward(RewardReport(decided.decision_id, 1.0)).status == "applied"

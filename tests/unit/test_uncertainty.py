@@ -19,8 +19,8 @@ from latentbandits.learning.learners import (
     bootstrap,
     prior_errors,
 )
+from latentbandits.learning.linear.alternating import CompletionSettings, complete_fold
 from latentbandits.learning.linear.clusters import cluster_fold
-from latentbandits.learning.linear.folded import CompletionSettings, complete_fold
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.linear.variational import factorise
 from latentbandits.learning.logs.rows import read_log

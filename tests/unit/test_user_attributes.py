@@ -233,6 +233,7 @@ def recovered(truth, model) -> float:
 COLUMNS = ["country", "age", "device"]
 
 
+@pytest.mark.slow
 def test_the_gate_recovers_the_achievable_gain_in_round_one():
     """At least 90% of it, and a bug that mixes up whose attributes are whose is caught."""
     truth = generate_attributed(2_000, 12, seed=5)

@@ -7,13 +7,13 @@ from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.generate import generate_ratings
 from latentbandits.learning.learners import judge
 from latentbandits.learning.linear import variational
-from latentbandits.learning.linear.folded import (
+from latentbandits.learning.linear.alternating import (
     CompletionSettings,
     PrepareRatings,
     RatingTotalsPass,
+    joined,
 )
 from latentbandits.learning.linear.learner import LinearLearner
-from latentbandits.learning.linear.ridge_rows import joined
 from latentbandits.learning.linear.variational import (
     RowPosteriors,
     VariationalPass,

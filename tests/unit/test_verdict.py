@@ -25,7 +25,7 @@ from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.learners import Candidate, Learned, align, judge
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs.rows import read_log
-from latentbandits.models.artefacts.files import model_files
+from latentbandits.models.artefacts import model_files
 from latentbandits.policies.registry import parse
 from latentbandits.report.report import Estimate
 from latentbandits.simulation.tune import REPLAYED, TunedPolicy

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.restoring import Rebuilding
+from latentbandits.serving.engine.sessions import Rebuilding
 from latentbandits.serving.engine.writer import Writer
 from latentbandits.serving.errors import Busy
 from latentbandits.serving.stores.protocol import Store

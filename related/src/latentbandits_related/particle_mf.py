@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from latentbandits.beliefs import states
+from latentbandits.beliefs import joint
 from latentbandits.models import checks, history
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.numerics.arrays import Keys, log_normal_density
@@ -181,7 +181,7 @@ class ParticleMF(SampledPopulation[ParticleBelief]):
         log_weights = self._log_weights(factor, invert(factor.precision), row, centred)
         chosen = (
             population[:, None],
-            states.systematic(log_weights, self.n_particles, uniform[:, None]),
+            joint.systematic(log_weights, self.n_particles, uniform[:, None]),
         )
 
         counts, sums = belief.counts.copy(), belief.sums.copy()

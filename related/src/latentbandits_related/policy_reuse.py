@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from latentbandits.beliefs import known, states
-from latentbandits.beliefs.known import KnownBelief
+from latentbandits.beliefs import joint
+from latentbandits.beliefs.joint import KnownBelief
 from latentbandits.beliefs.planning import hermite
 from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
@@ -84,12 +84,14 @@ class PolicyReuse(PosteriorPolicy[ReuseBelief]):
             raise ValueError(f"kappa must be a finite number of at least 0; got {self.kappa}")
 
     def init(self, n_sessions: int = 1) -> ReuseBelief:
-        log_weights = known.prior(self.model, n_sessions).log_weights
+        log_weights = joint.known_prior(self.model, n_sessions).log_weights
         return ReuseBelief(log_weights, np.zeros(len(log_weights)))
 
     def _learn(self, belief: ReuseBelief, outcome: Outcome) -> ReuseBelief:
         before = KnownBelief(belief.log_weights)
-        after = known.condition(self.model, before, outcome.context, outcome.action, outcome.reward)
+        after = joint.condition_known(
+            self.model, before, outcome.context, outcome.action, outcome.reward
+        )
         return ReuseBelief(after.log_weights, belief.rounds + 1)
 
     def _library(self, context: Context, eligible: BoolArray | None) -> tuple[IntArray, FloatArray]:
@@ -103,7 +105,7 @@ class PolicyReuse(PosteriorPolicy[ReuseBelief]):
 
     def _scores(self, belief: ReuseBelief, utility: FloatArray) -> FloatArray:
         """Return the score of each policy of the library, `(n, J)`."""
-        weights = states.probabilities(belief.log_weights)
+        weights = joint.probabilities(belief.log_weights)
         expected: FloatArray = (weights[:, None, :] @ utility)[:, 0]
         if self.rule in ("PI", "EI"):
             return self._improvement(weights, utility, expected.max(axis=1))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.beliefs import joint, states
+from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics.arrays import blocks, map_leaves
@@ -159,12 +159,12 @@ def _values_in_turn(
     outcomes = _outcomes(model, belief, context)
     n, n_actions, n_outcomes = outcomes.reward.shape
     log_chance, best = np.empty(outcomes.reward.shape), np.empty(outcomes.reward.shape)
-    total = states.log_total(belief.log_weights)
+    total = joint.log_total(belief.log_weights)
     for a in range(n_actions):
         action = np.full(n, a)
         for o in range(n_outcomes):
             after = joint.condition(model, belief, context, action, outcomes.reward[:, a, o])
-            log_chance[:, a, o] = states.log_total(after.log_weights) - total
+            log_chance[:, a, o] = joint.log_total(after.log_weights) - total
             values = action_values(model, after, context, remaining - 1, steps - 1, eligible)
             best[:, a, o] = np.where(remaining > 1, best_value(values, eligible), 0.0)
     chance = _normalised(log_chance) if outcomes.chance is None else outcomes.chance
@@ -173,7 +173,7 @@ def _values_in_turn(
 
 
 def _outcomes(model: Model, belief: JointBelief, context: Context) -> Outcomes:
-    """Return the rewards that every action is expected over."""
+    """Return the possible rewards of every action, and their probabilities where known."""
     mean, variance = model.posterior_rewards(belief.parameters, context)
     n, n_states, n_actions = mean.shape
     support = support_of(model)
@@ -188,7 +188,7 @@ def _outcomes(model: Model, belief: JointBelief, context: Context) -> Outcomes:
     deviation = np.sqrt(variance + model.noise**2)
     rewards = mean[..., None] + deviation[..., None] * nodes  # (n, S, K, nodes)
     rewards = np.maximum(rewards, support.low).swapaxes(1, 2).reshape(n, n_actions, -1)
-    weights = states.probabilities(belief.log_weights)
+    weights = joint.probabilities(belief.log_weights)
     chance = np.repeat(weights, _NODES, axis=1) * np.tile(shares, n_states)
     return Outcomes(rewards, np.broadcast_to(chance[:, None], rewards.shape))
 
@@ -197,7 +197,7 @@ def _chances(outcomes: Outcomes, before: JointBelief, after: JointBelief) -> Flo
     """Return the probabilities of the outcomes, which sum to one for every action."""
     if outcomes.chance is not None:
         return outcomes.chance
-    log_chance = states.log_total(after.log_weights) - states.log_total(before.log_weights)
+    log_chance = joint.log_total(after.log_weights) - joint.log_total(before.log_weights)
     return _normalised(log_chance.reshape(outcomes.reward.shape))
 
 

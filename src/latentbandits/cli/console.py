@@ -224,7 +224,7 @@ def harm_warnings(notes: Mapping[str, Any], name: str) -> list[str]:
 
 def warn_of_harm(path: str | os.PathLike[str]) -> list[str]:
     """Print the warning of a saved model that harms to standard error, and return it."""
-    from latentbandits.models.artefacts.files import load_notes
+    from latentbandits.models.artefacts import load_notes
 
     harms = harm_warnings(load_notes(path), os.fspath(path))
     print_warnings(harms)

@@ -124,8 +124,7 @@ def _candidates(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any], Any
     from latentbandits.evaluation.log import Columns
     from latentbandits.evaluation.reading import read_decisions
     from latentbandits.models import load, load_catalogue
-    from latentbandits.models.artefacts.catalogue import Catalogue
-    from latentbandits.models.artefacts.files import recommended_policy
+    from latentbandits.models.artefacts import Catalogue, recommended_policy
     from latentbandits.policies.registry import Inputs, build, find, parse
 
     fixed = arguments.distribution is not None or arguments.target_log is not None
@@ -193,7 +192,7 @@ def _candidates(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any], Any
 
 def _learned_click_model(folder: str | None) -> Any:
     """Return the click model that was learned with the model, or "each"."""
-    from latentbandits.models.artefacts.files import load_click_model
+    from latentbandits.models.artefacts import load_click_model
 
     learned = None if folder is None else load_click_model(folder)
     return "each" if learned is None else learned

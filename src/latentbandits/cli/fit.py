@@ -149,7 +149,7 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.learning.fit_options import FitOptions
     from latentbandits.learning.fitting import fit
     from latentbandits.learning.save import PAGE_FILE, results, write_fit
-    from latentbandits.models.artefacts.files import replacing
+    from latentbandits.models.artefacts import replacing
     from latentbandits.report.terminal import open_console, print_json, say
 
     given = vars(arguments)

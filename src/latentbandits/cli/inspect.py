@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.console import print_warnings, show_fit
     from latentbandits.learning.save import load_report
     from latentbandits.models import load, load_catalogue
-    from latentbandits.models.artefacts.files import load_notes
+    from latentbandits.models.artefacts import load_notes
     from latentbandits.report.terminal import open_console, print_json, show_tables
 
     model, catalogue = load(arguments.model), load_catalogue(arguments.model)
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def field_table(model: Model, catalogue: Catalogue | None) -> Table:
     """Return a table of the fields of any model, and of the models inside it."""
-    from latentbandits.models.artefacts.files import to_arrays
+    from latentbandits.models.artefacts import to_arrays
     from latentbandits.report.report import Table
 
     rows: list[tuple[str, ...]] = []

@@ -43,12 +43,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(experiment: Experiment, arguments: argparse.Namespace) -> int:
-    from latentbandits.cli.console import OutputFolder, Progress
+    from latentbandits.cli.console import OutputFolder, Progress, print_warnings
     from latentbandits.cli.console import executor as processes
 
     experiment.check(arguments)
     folder = OutputFolder(arguments.out)  # fails here, before the work, if it is unusable
     with processes(arguments.jobs) as executor, Progress(experiment.name) as progress:
         report = experiment.run(arguments, executor, progress)
+    print_warnings(report.warnings)
     folder.keep(report)
     return 0

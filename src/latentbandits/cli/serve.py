@@ -24,7 +24,7 @@ import numpy as np
 from latentbandits.learning.generate import GeneratedRatings, generate_ratings
 from latentbandits.learning.linear.clusters import lloyd, seeds, usable_covariance
 from latentbandits.models import LinearGaussian
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import FloatArray
 from latentbandits.options import in_words
 from latentbandits.serving.engine.engine import Engine

@@ -137,7 +137,7 @@ def policy_texts(requested: Sequence[str] | None, path: str, model: Any, items: 
     `auto` stands for the policy that the fit recommends, or that `tune` finds if there is none.
     """
     from latentbandits.cli.console import tuned_policy
-    from latentbandits.models.artefacts.files import recommended_policy
+    from latentbandits.models.artefacts import recommended_policy
     from latentbandits.policies.registry import AUTO, Inputs, build, entries, parse
 
     inputs, recommended = Inputs(model, items=items), recommended_policy(path, "")

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits start`; returns the exit code."""
     from latentbandits.learning.logs.tables import as_text, read_table
     from latentbandits.models.arms.start import save_start
-    from latentbandits.models.artefacts.catalogue import Catalogue
+    from latentbandits.models.artefacts import Catalogue
 
     name = arguments.name_column or arguments.action
     columns = list(dict.fromkeys([arguments.action, name]))

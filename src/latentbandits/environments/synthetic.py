@@ -128,38 +128,5 @@ class SwitchingInstances:
     noise: float
 
     def round(self, t: int, rng: np.random.Generator) -> Round:
-        means = self.means[np.arange(len(self.states)), self.states[:, t]]
-        return Round(None, means, means + self.noise * rng.standard_normal(means.shape))
-
-
-# The synthetic problem with latent states that the model does not know.
-
-
-@dataclass(frozen=True)
-class MissingStates:
-    """The synthetic problem, with a model of all its states but the last ones.
-
-    Args:
-        problem: the synthetic problem.
-        n_missing: number of states that the model lacks.
-
-    >>> environment = MissingStates(Synthetic(model_noise=0.05), n_missing=1)
-    >>> instances = environment.start(3, horizon=10, rng=np.random.default_rng(0))
-    >>> instances.means.shape, instances.model.means.shape
-    ((3, 5, 10), (3, 4, 10))
-    """
-
-    problem: Synthetic
-    n_missing: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.n_missing < self.problem.n_states:
-            raise ValueError(
-                f"n_missing must be from 0 to {self.problem.n_states - 1}; got {self.n_missing}"
-            )
-
-    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> SyntheticInstances:
-        runs = self.problem.start(n_runs, horizon, rng)
-        known = self.problem.n_states - self.n_missing
-        model = GaussianArms(runs.model.means[:, :known], runs.noise, runs.model.spread[:, :known])
-        return SyntheticInstances(runs.means, model, runs.state, runs.noise)
+        now = SyntheticInstances(self.means, self.model, self.states[:, t], self.noise)
+        return now.round(t, rng)

@@ -38,9 +38,9 @@ class SessionBeliefs:
         self._learned_at = np.full(n, np.nan)  # time of the latest decision that was learned from
 
     def take(self, index: IntArray, times: FloatArray | None = None) -> Any:
-        """Return the belief of the sessions `index`; the whole of it where these are all.
+        """Return the belief of the sessions `index`, not copied where these are all sessions.
 
-        With `times`, it is that of users who return at these times, if they come after a pause.
+        With `times`, the belief of users who return at these times after a pause is moved.
         """
         belief = self.belief
         if len(index) < self.n:
@@ -60,10 +60,10 @@ class SessionBeliefs:
         looked: FloatArray | None = None,
         times: FloatArray | None = None,
     ) -> None:
-        """Replace the belief of the sessions `index` by what the policy learns from rewards.
+        """Update the belief of the sessions `index` with a reward each.
 
-        `last` and `looked` are those of `update_position`, for positions of a list; `times` are
-        those of the decisions.
+        `last` and `looked` are arguments of `update_position`, for positions of a list; `times` are
+        the times of the decisions.
         """
         before = self.take(index, times)
         if times is not None:

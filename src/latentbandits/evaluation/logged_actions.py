@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from latentbandits.evaluation.log import Columns, EvaluationError
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
 

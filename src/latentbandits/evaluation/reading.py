@@ -19,7 +19,7 @@ from latentbandits.learning.logs.tables import (
     milliseconds,
     read_table,
 )
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.clicks import AnyClickModel, ClickModel, as_click_model
 from latentbandits.policies.decision import LARGEST_REWARD

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from latentbandits.beliefs import states
+from latentbandits.beliefs import joint
 from latentbandits.experiments import experiment as frame
 from latentbandits.experiments.experiment import Order
 from latentbandits.experiments.movielens import SETTING as MOVIELENS
+from latentbandits.experiments.movielens import first_split
 from latentbandits.experiments.movielens_data import given_folder
-from latentbandits.experiments.movielens_split import first_split
 from latentbandits.experiments.synthetic import BAD, HORIZON, RUNS, SETTINGS
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray, session_count
@@ -59,7 +59,7 @@ class PrintedThompson(PosteriorPolicy[PrintedBelief]):
         return PrintedBelief(weights, np.zeros(shape), np.zeros(shape))
 
     def _choose(self, belief: PrintedBelief, asked: Asked, propensity: bool) -> Choice:
-        state = states.sample(belief.log_weights, asked.rng)
+        state = joint.sample(belief.log_weights, asked.rng)
         mean, variance = self._posterior(belief)
         session = np.arange(len(state))
         draws = asked.rng.standard_normal(mean[session, state].shape)
@@ -137,7 +137,7 @@ class PrintedLinearThompson(PosteriorPolicy[PrintedLinearBelief]):
 
     def _choose(self, belief: PrintedLinearBelief, asked: Asked, propensity: bool) -> Choice:
         assert asked.context is not None
-        state = states.sample(belief.log_weights, asked.rng)
+        state = joint.sample(belief.log_weights, asked.rng)
         chosen = np.arange(len(state)), state
         precision, mean = self._posterior(belief, chosen)
         noise = asked.rng.standard_normal((len(state), self.model.n_features, 1))

@@ -16,8 +16,7 @@ from latentbandits.options import Option
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.report.report import Claim, Estimate, Progress, Report, Table, all_positive
 from latentbandits.simulation import simulate
-from latentbandits.simulation.results import Metric, Results
-from latentbandits.simulation.simulate import PolicyMaker
+from latentbandits.simulation.simulate import Metric, PolicyMaker, Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,31 +5,19 @@ from typing import TYPE_CHECKING
 from latentbandits.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from latentbandits.learning.assess.verdict import judge_saved
-    from latentbandits.learning.fit_options import FitOptions
-    from latentbandits.learning.fitting import Fit, fit
-    from latentbandits.learning.linear.clusters import cluster_users
-    from latentbandits.learning.linear.completion import complete
-    from latentbandits.learning.logs.rows import Log, read_log
-    from latentbandits.learning.logs.tables import LogError
-    from latentbandits.learning.mixture import fit_mixture, fit_spectral
-    from latentbandits.learning.save import load_report, save_fit
-
-__all__ = [
-    "Fit",
-    "FitOptions",
-    "Log",
-    "LogError",
-    "cluster_users",
-    "complete",
-    "fit",
-    "fit_mixture",
-    "fit_spectral",
-    "judge_saved",
-    "load_report",
-    "read_log",
-    "save_fit",
-]
+    from latentbandits.learning.assess.verdict import judge_saved as judge_saved
+    from latentbandits.learning.fit_options import FitOptions as FitOptions
+    from latentbandits.learning.fitting import Fit as Fit
+    from latentbandits.learning.fitting import fit as fit
+    from latentbandits.learning.linear.clusters import cluster_users as cluster_users
+    from latentbandits.learning.linear.completion import complete as complete
+    from latentbandits.learning.logs.rows import Log as Log
+    from latentbandits.learning.logs.rows import read_log as read_log
+    from latentbandits.learning.logs.tables import LogError as LogError
+    from latentbandits.learning.mixture import fit_mixture as fit_mixture
+    from latentbandits.learning.mixture import fit_spectral as fit_spectral
+    from latentbandits.learning.save import load_report as load_report
+    from latentbandits.learning.save import save_fit as save_fit
 
 # Importing polars takes a quarter of a second, and matrix completion does not need it.
 __getattr__, __dir__ = lazy_exports(

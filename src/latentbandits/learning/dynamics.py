@@ -62,6 +62,9 @@ from latentbandits.report.report import Estimate, Progress
 MOVING = (0.3, 0.1, 0.03, 0.01, 0.003)
 """Probabilities of a move in a round that the first, small test tries."""
 
+SLOW = 0.01
+"""Probability of a move at which states that stand still start to move."""
+
 SEGMENT = 10
 """A user's rows are cut into segments of this length: clusters of these are the starts."""
 
@@ -82,10 +85,12 @@ class MovingArms:
     """A learner of arms whose state moves.
 
     With `n_paths=0` the means are taken as known, and a session learns its state only; else users
-    vary around them with this `strength`.
+    vary around them with this `strength`. The ascent starts from clusters of segments, and from
+    states that stand `still`: where segments are too short to tell states apart, the former fails.
     """
 
     family: Learnable
+    still: tuple[Mixture, ...] = ()
     n_paths: int = 0
     strength: float = inf
     session_gap: float | None = None
@@ -156,11 +161,18 @@ class MovingArms:
             start = best_of(pieces, n_states, n_starts=3, tolerance=_CHOICE_TOLERANCE, seed=seed)
         except ValueError as error:
             return Candidate(n_states, None, reason=str(error))
-        chain = Chain.starting_at(start.mixture, session_gap=self.session_gap)
-        moved = climb_moving(problem, chain, tolerance=_CHOICE_TOLERANCE)
+        gap = self.session_gap
+        chains = [Chain.starting_at(start.mixture, session_gap=gap)]
+        chains += [
+            Chain.starting_at(one, SLOW, gap)
+            for one in self.still
+            if one.shares.shape[1] == n_states
+        ]
+        ascents = [climb_moving(problem, one, tolerance=_CHOICE_TOLERANCE) for one in chains]
+        moved = max(ascents, key=lambda one: one.elbos[-1])
         judged = score(finish_moving(problem, moved, seed).model(), held_out)
         return Candidate(
-            len(chain.moves),
+            len(moved.chain.moves),
             None,
             judged.evidence,
             judged.rmse,
@@ -304,7 +316,7 @@ def choose_dynamics(
     assert isinstance(learner, ArmsLearner)
     family = learner.family.with_noise_by_action() if learner.by_action else learner.family
     try:
-        moving = MovingArms(family, session_gap=session_gap).select(
+        moving = MovingArms(family, _still(selection), session_gap=session_gap).select(
             kept, held_out, states, seed, progress
         )
     except LogError as error:
@@ -327,20 +339,25 @@ def _not_worth_trying(selection: Selection, held_out: Log, order: str | None) ->
         for name, values in (("rewards", held_out.rewards), ("actions", held_out.actions)):
             if is_sorted(held_out, np.asarray(values)):
                 return f"users' rows are sorted by {name}, not by time: name the column of time"
-    rows = [row for row in selection.rows if isinstance(row.fit, Climbed) and row.n_states > 1]
-    if not rows:
+    still = _still(selection)
+    if not still:
         return "a model of one state has no state that could move"
-    best = max(rows, key=lambda row: -inf if row.log_evidence is None else row.log_evidence)
-    assert isinstance(best.fit, Climbed)
     learner = selection.learner
     assert isinstance(learner, ArmsLearner)
-    gain = gain_of_moving(learner.family, best.fit.mixture, held_out)
+    gain = gain_of_moving(learner.family, still[0], held_out)
     if gain.mean > gain.stderr:
         return ""
     return (
         "allowing the states to move changes the log evidence of a held-out user's rows by "
         f"{gain:+} nats at best"
     )
+
+
+def _still(selection: Selection) -> tuple[Mixture, ...]:
+    """Return the mixtures of several states that stand still, by their evidence, best first."""
+    rows = [row for row in selection.rows if isinstance(row.fit, Climbed) and row.n_states > 1]
+    rows.sort(key=lambda row: inf if row.log_evidence is None else -row.log_evidence)
+    return tuple(row.fit.mixture for row in rows)
 
 
 def is_sorted(log: Log, values: FloatArray) -> bool:

@@ -19,8 +19,7 @@ from latentbandits.learning.backends.opening import (
     is_spark,
 )
 from latentbandits.learning.lists import ClickModelName
-from latentbandits.learning.logs.rows import Duplicates, Log
-from latentbandits.learning.logs.summary import LogSummary, Rewards
+from latentbandits.learning.logs.rows import Duplicates, Log, LogSummary, Rewards
 from latentbandits.learning.logs.tables import (
     LogError,
     TableSource,
@@ -29,7 +28,7 @@ from latentbandits.learning.logs.tables import (
     read_table,
 )
 from latentbandits.learning.rewards import TRANSFORMS, Transform
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, positive_count, positive_number
 from latentbandits.models.registry import reward_families, reward_family
 

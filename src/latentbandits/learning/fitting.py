@@ -38,14 +38,12 @@ from latentbandits.learning.assess.verdict import (
     saved_and_loaded,
     unjudged,
 )
-from latentbandits.learning.attributes.attribute_gain import learn_gate, worth
 from latentbandits.learning.attributes.encoding import EncodedLog, UserAttributes, encode_log
-from latentbandits.learning.attributes.gate import choose_states
+from latentbandits.learning.attributes.gate import choose_states, learn_gate, worth
 from latentbandits.learning.attributes.items import ItemTable, learn_items, read_items
 from latentbandits.learning.attributes.regression import RowLearner
 from latentbandits.learning.backends.backend import Engine, Merged, Without, engine_of
 from latentbandits.learning.backends.opening import Interactions, opened
-from latentbandits.learning.confounding import has_propensities, learn_choices
 from latentbandits.learning.dynamics import NOT_TRIED, DynamicsChoice, choose_dynamics
 from latentbandits.learning.fit_options import (
     FitOptions,
@@ -75,8 +73,13 @@ from latentbandits.learning.learners import (
 )
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.lists import ClickChoice, choose_click_model, number_lists
-from latentbandits.learning.logs.rows import Duplicates, Log, check_duplicates
-from latentbandits.learning.logs.summary import RewardSummary, make_family
+from latentbandits.learning.logs.rows import (
+    Duplicates,
+    Log,
+    RewardSummary,
+    check_duplicates,
+    make_family,
+)
 from latentbandits.learning.logs.tables import LogError, TableSource
 from latentbandits.learning.rewards import (
     FamilyChoice,
@@ -84,9 +87,11 @@ from latentbandits.learning.rewards import (
     Transformed,
     TransformedLearner,
     choose_family,
+    has_propensities,
+    learn_choices,
     without_outliers,
 )
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.checks import positive_count
 from latentbandits.models.clicks import ClickModel

@@ -14,8 +14,7 @@ import numpy as np
 
 from latentbandits.learning.assess.heldout import HeldOut, score
 from latentbandits.learning.backends.backend import AnyLog
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import Cells, LogSummary
+from latentbandits.learning.logs.rows import Cells, Log, LogSummary
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
@@ -443,7 +442,7 @@ def widened(
 def mean_variance(learned: Learned) -> FloatArray:
     """Return the prior variance of a new user's mean reward for every action, `(n_actions,)`.
 
-    It is over states and parameters.
+    The state is drawn from its prior, and the parameters given the state.
     """
     model = learned.model
     context = None if learned.features is None else learned.features[None]

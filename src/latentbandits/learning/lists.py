@@ -22,8 +22,7 @@ from latentbandits.learning.assess.heldout import MOST_ROUNDS
 from latentbandits.learning.assess.list_replay import ListRounds
 from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.learners import clearly_below
-from latentbandits.learning.logs.rows import Log, distinct
-from latentbandits.learning.logs.summary import make_family
+from latentbandits.learning.logs.rows import Log, distinct, make_family
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.clicks import (

@@ -33,8 +33,7 @@ from latentbandits.learning.arms.mixture import (
     start_at,
 )
 from latentbandits.learning.backends.backend import AnyLog, engine_of
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import ArmsModel, Rewards, make_family
+from latentbandits.learning.logs.rows import ArmsModel, Log, Rewards, make_family
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.checks import FloatArray, IntArray
 
@@ -102,12 +101,6 @@ def mixture_problem(log: Log, n_states: int, rewards: Rewards, noise: float | No
     return Problem.from_log(family, log)
 
 
-def fit_from(problem: Problem, start: Mixture) -> MixtureFit:
-    """Maximise the ELBO from one start only."""
-    n_states = start.shares.shape[1]
-    return finished(problem, best_of(problem, n_states, n_starts=0, extra=start))
-
-
 def finished(problem: Problem, climbed: Climbed) -> MixtureFit:
     fitted = finish(problem, climbed)
     return MixtureFit(fitted.model(), fitted, fitted.elbo, climbed.elbos, climbed.converged)
@@ -164,7 +157,8 @@ def fit_spectral(
     True
     """
     problem = mixture_problem(log, n_states, rewards, noise)
-    return fit_from(problem, spectral_start(problem, log, n_states, seed))
+    start = spectral_start(problem, log, n_states, seed)
+    return finished(problem, best_of(problem, n_states, n_starts=0, extra=start))
 
 
 def spectral_start(problem: Problem, log: AnyLog, n_states: int, seed: int) -> Mixture:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from latentbandits.learning.fitting import Fit
-from latentbandits.models.artefacts import files as artefacts
+from latentbandits.models import artefacts
 from latentbandits.report.files import write_results
 from latentbandits.report.notebook import png
 

@@ -17,7 +17,7 @@ from latentbandits.learning.backends.opening import DECISION, name_columns
 from latentbandits.learning.fit_options import FEATURES
 from latentbandits.learning.fitting import Fit
 from latentbandits.learning.logs.tables import column_names, read_table
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.parts import part, with_parts
 

@@ -152,10 +152,10 @@ def numbered_sessions(decisions: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def first_visits(sessions: pl.DataFrame, most: int = MOST_VISITS) -> pl.DataFrame:
+def first_visits(sessions: pl.DataFrame) -> pl.DataFrame:
     """Return the first sessions of every name, of a table that `numbered_sessions` has named."""
     number = pl.col("session").str.split("#").list.last().cast(pl.Int64)
-    return sessions.filter(number <= most)
+    return sessions.filter(number <= MOST_VISITS)
 
 
 def users_of(session_ids: Sequence[str]) -> IntArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -227,65 +227,52 @@ def judge(
     comparison = compare(current, candidate, unrewarded=unrewarded, users=users, seed=seed)
     typical = int(np.ceil(np.median(current.log.lengths)))
     least = max(1, math.ceil(compared * typical))
-    longest = comparison.longest
-    session = max(typical, longest)
-    window = comparison.widest(session)
-    taken_over = longest < least and window > 1
-    if taken_over:
-        horizon = typical
-        difference, influence = comparison.difference(typical, window)
-        # How much one more round of weights matters says how much all of them might.
-        doubt = abs(difference - comparison.difference(typical, window - 1)[0])
-        rounds = f"rounds 1-{typical}, those after {window} by the weights of their last {window},"
-    else:
-        horizon = comparison.clearest(least) if longest >= least else max(longest, 1)
-        difference, influence = comparison.difference(horizon)
-        doubt = 0.0
-        rounds = f"rounds 1-{horizon} (a typical session has {typical})"
-    whole = difference if window == 0 else comparison.difference(session, window)[0]
-    n = len(influence)
+    gain = _measure(comparison, typical, least)
     level = level_of_candidate(level, number)
-    interval = sequence_interval(difference, influence, level, tightest_at)
-    interval = interval._replace(low=interval.low - doubt, high=interval.high + doubt)
+    interval = sequence_interval(gain.difference, gain.influence, level, tightest_at)
+    interval = interval._replace(low=interval.low - gain.doubt, high=interval.high + gain.doubt)
     observed = current.log.reward[current.log.observed]
     scale = max(float(np.abs(observed).max()), abs(unrewarded or 0.0))
     identical = is_rounding(interval, scale)
-    sizes = comparison.sizes(window if taken_over else None)
+    sizes = comparison.sizes(gain.window)
+    longest = comparison.longest
     activate = False
     if identical:
         reason = "the candidate is identical to the current model: no difference but rounding"
-    elif longest < least and not taken_over:
+    elif longest < least and gain.window is None:
         reason = (
             f"no decision: only {longest} of {typical} rounds of a session could be compared, and "
-            f"{least} are needed: {n} held-out sessions carry an effective sample size of "
-            f"{sizes[longest]:.0f} in round {longest + 1}, below {MIN_ESS:.0f}: too few, or too "
-            "little exploration"
+            f"{least} are needed: {len(gain.influence)} held-out sessions carry an effective "
+            f"sample size of {sizes[longest]:.0f} in round {longest + 1}, below {MIN_ESS:.0f}: too "
+            "few, or too little exploration"
         )
-    elif interval.low > margin and whole <= margin:
+    elif interval.low > margin and gain.whole <= margin:
         reason = (
-            f"the candidate is better in rounds 1-{horizon}, but in a whole session of {session} "
-            f"rounds the difference is {whole:.4g}, which is not above the margin {margin:g}"
+            f"the candidate is better in rounds 1-{gain.horizon}, but in a whole session of "
+            f"{max(typical, longest)} rounds the difference is {gain.whole:.4g}, which is not "
+            f"above the margin {margin:g}"
         )
     else:
         activate = interval.low > margin
-        reason = _reason(interval, margin, rounds)
-    base = ESTIMATORS[ESTIMATOR](comparison.weights[0]).up_to(horizon)[0]
+        reason = _reason(interval, margin, gain, typical)
+    base = ESTIMATORS[ESTIMATOR](comparison.weights[0]).up_to(gain.horizon)[0]
+    needed = None
+    if not identical:
+        needed = _needed(interval, gain.influence, margin, level, tightest_at)
     return Verdict(
         activate=bool(activate),
         reason=reason,
-        difference=difference,
+        difference=gain.difference,
         stderr=interval.stderr,
         low=interval.low,
         high=interval.high,
         current=base,
-        candidate=base + difference,
-        horizon=horizon,
+        candidate=base + gain.difference,
+        horizon=gain.horizon,
         typical=typical,
-        n_sessions=n,
-        ess=float(sizes[:horizon].min()),
-        sessions_needed=None
-        if identical
-        else _needed(interval, influence, margin, level, tightest_at),
+        n_sessions=len(gain.influence),
+        ess=float(sizes[: gain.horizon].min()),
+        sessions_needed=needed,
         number=number,
         level=level,
         tightest_at=tightest_at,
@@ -293,7 +280,46 @@ def judge(
     )
 
 
-def _reason(interval: Interval, margin: float, rounds: str) -> str:
+class _Gain(NamedTuple):
+    """Candidate minus current in rounds 1..horizon, before its interval.
+
+    `window` is the number of last rounds whose weights were used, where weights do not carry
+    through a session; `doubt` is then how much the difference depends on the window. `whole` is
+    the difference in a whole session.
+    """
+
+    horizon: int
+    difference: float
+    influence: FloatArray
+    whole: float
+    window: int | None = None
+    doubt: float = 0.0
+
+
+def _measure(comparison: Comparison, typical: int, least: int) -> _Gain:
+    """Return the difference in the rounds in which it would be seen best, `least` of them or more
+    if the weights carry so far.
+    """
+    longest = comparison.longest
+    session = max(typical, longest)
+    window = comparison.widest(session)
+    if longest < least and window > 1:
+        difference, influence = comparison.difference(typical, window)
+        whole = comparison.difference(session, window)[0]
+        # How much one more round of weights matters says how much all of them might.
+        doubt = abs(difference - comparison.difference(typical, window - 1)[0])
+        return _Gain(typical, difference, influence, whole, window, doubt)
+    horizon = comparison.clearest(least) if longest >= least else max(longest, 1)
+    difference, influence = comparison.difference(horizon)
+    whole = difference if window == 0 else comparison.difference(session, window)[0]
+    return _Gain(horizon, difference, influence, whole)
+
+
+def _reason(interval: Interval, margin: float, gain: _Gain, typical: int) -> str:
+    rounds = f"rounds 1-{gain.horizon} (a typical session has {typical})"
+    if gain.window is not None:
+        last = f"those after {gain.window} by the weights of their last {gain.window}"
+        rounds = f"rounds 1-{gain.horizon}, {last},"
     lies = (
         f"the difference per session in {rounds} lies in [{interval.low:.4g}, {interval.high:.4g}]"
     )

@@ -34,9 +34,9 @@ from latentbandits.loop.caller_features import brings_features, encode_log, keep
 from latentbandits.loop.kept_log import KeptLog, Logged, Source
 from latentbandits.loop.promotion import Side, Verdict, judge
 from latentbandits.loop.records import Records, Run
+from latentbandits.models import artefacts
 from latentbandits.models.arms import start
-from latentbandits.models.artefacts import files as artefacts
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.clicks import ClickModel, Each, as_click_model
 from latentbandits.models.growing import add_average
 from latentbandits.owned_tempdir import remove_left_overs
@@ -60,12 +60,12 @@ TRIAL_POLICY = "mmBayesUCB"
 """The policy of a model on trial. The log of a start model does not say which one is best. This one
 learns most about the actions that the log has few rewards of, among those that lose little."""
 LEAST_TRIED, TRIAL_TIGHTEST_AT = 20, 500
-"""Sessions with each model before a trial is decided, and those of both near which its confidence
-sequence is tightest."""
-DROPPED_BELOW = -1.0
-"""Standard errors of the gain below which a model is taken off trial. It needs proof to take over,
-but none to be dropped: more of its sessions would be likely to lose, and the loop learns another
-one."""
+"""Sessions with each model before the one on trial can take over, and those of both near which the
+confidence sequence of the trial is tightest."""
+LEAST_DROPPED, DROPPED_BELOW = 10, -1.0
+"""Sessions with each model, and standard errors of the gain, below which a model is taken off
+trial. It needs proof to take over, but none to be dropped: more of its sessions would be likely to
+lose, and the loop learns another one."""
 
 
 ASKED = (
@@ -365,17 +365,19 @@ class Relearner:
         ended = "no learned model is on trial"
         if trial is not None:
             tries = sum(r.current in model_ids and _has_tried(r) for r in runs)
-            gain = self._gain(trial, divided.recent, max(tries, 1))
-            if gain is None:
+            tried, gain = self._gain(trial, divided.recent, max(tries, 1))
+            lost = False
+            if gain is not None:
+                run = self.records.finish(run, groups=run.groups | {TRIAL: gain._asdict()})
+                ended = f"the candidate gains {gain.low:.4g} to {gain.high:.4g} per session"
+                lost = gain.value - self.settings.margin < DROPPED_BELOW * gain.stderr
+            if tried < LEAST_TRIED and not lost:
                 why = f"the trial waits for {LEAST_TRIED} sessions with each model"
                 return self.records.finish(run, outcome="done", why=why)
-            run = self.records.finish(run, groups=run.groups | {TRIAL: gain._asdict()})
-            ended = f"the candidate gains {gain.low:.4g} to {gain.high:.4g} per session"
-            if gain.low > self.settings.margin:
+            if gain is not None and gain.low > self.settings.margin:
                 why = f"the sessions on trial earn more: {ended}"
                 run = self.records.finish(run, decision="activate", candidate=trial.model, why=why)
                 return self._activate(run, model=trial.model)
-            lost = gain.value - self.settings.margin < DROPPED_BELOW * gain.stderr
             if missing and not lost:
                 why = f"the trial goes on: {ended}; the next candidate waits for {missing} sessions"
                 return self.records.finish(run, outcome="done", why=why)
@@ -393,19 +395,22 @@ class Relearner:
             return self.records.finish(run, outcome="done")
         return self._activate(run, model=current.id, mode="pinned")
 
-    def _gain(self, trial: Swap, decisions: pl.DataFrame, number: int) -> Interval | None:
-        """Return the gain per session of the model on trial, the `number`-th against the current
-        one; None: there are too few sessions.
+    def _gain(
+        self, trial: Swap, decisions: pl.DataFrame, number: int
+    ) -> tuple[int, Interval | None]:
+        """Return how many sessions each model has at least, and the gain per session of the model
+        on trial, the `number`-th against the current one; None: there are too few to compare.
         """
         begun = datetime.fromtimestamp(trial.time, UTC)
         horizon = data.typical_rounds(decisions, begun)
         means = data.live_groups(decisions, begun, horizon, self.settings.unrewarded)
         both = {name: means.get(name) for name in (TRIAL, MAIN_GROUP)}
-        if any(one is None or one.n_sessions < LEAST_TRIED for one in both.values()):
-            return None
+        tried = min(0 if one is None else one.n_sessions for one in both.values())
+        if tried < LEAST_DROPPED:
+            return tried, None
         level = level_of_candidate(self.settings.level, number)
         gain = compare_groups(both, TRIAL, level, TRIAL_TIGHTEST_AT)[MAIN_GROUP]
-        return Interval(*(horizon * part for part in gain))
+        return tried, Interval(*(horizon * part for part in gain))
 
     def _try(
         self, run: Run, current: Model, training: pl.DataFrame, progress: Progress | None

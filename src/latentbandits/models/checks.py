@@ -240,13 +240,15 @@ def above(name: str, array: FloatArray, least: float, why: str) -> None:
         )
 
 
-def one_state(array: FloatArray, axis: int) -> tuple[int, ...]:
-    """Return the shape of a model's array if it had a single state."""
-    return (*array.shape[:axis], 1, *array.shape[axis + 1 :])
+def with_one_more(array: FloatArray, other: FloatArray, axis: int) -> FloatArray:
+    """Return a model's array with one more state, that of `other`, at the end of the axis."""
+    shape = list(array.shape)
+    shape[axis] = 1
+    return np.concatenate([array, np.broadcast_to(other, shape)], axis=axis)
 
 
 def extended_prior(prior: FloatArray, probability: float) -> FloatArray:
-    """Return P1(s) with one more state of this probability, taken from all others alike."""
+    """Return P1(s) with one more state of this probability; the others shrink by one factor."""
     if not 0 < probability < 1:
         raise ValueError(f"the probability of one more state must be in (0, 1); got {probability}")
     last = np.full((*prior.shape[:-1], 1), probability)

@@ -9,9 +9,7 @@ from latentbandits.models.arms.dirichlet import CategoricalArms as CategoricalAr
 from latentbandits.models.arms.gamma import ExponentialArms as ExponentialArms
 from latentbandits.models.arms.gamma import PoissonArms as PoissonArms
 from latentbandits.models.arms.gaussian import GaussianArms as GaussianArms
-from latentbandits.models.arms.gaussian_unknown_noise import (
-    GaussianArmsUnknownNoise as GaussianArmsUnknownNoise,
-)
+from latentbandits.models.arms.gaussian import GaussianArmsUnknownNoise as GaussianArmsUnknownNoise
 from latentbandits.models.arms.hurdle import HurdleGammaArms as HurdleGammaArms
 from latentbandits.models.arms.hurdle import HurdleLogNormalArms as HurdleLogNormalArms
 from latentbandits.models.clicks import PositionClicks as PositionClicks
@@ -21,7 +19,7 @@ from latentbandits.models.composed.markov import Markov as Markov
 from latentbandits.models.composed.transformed import Log1pRewards as Log1pRewards
 from latentbandits.models.composed.transformed import SqrtRewards as SqrtRewards
 from latentbandits.models.linear.gaussian import LinearGaussian as LinearGaussian
-from latentbandits.models.linear.gaussian_unknown_noise import (
+from latentbandits.models.linear.gaussian import (
     LinearGaussianUnknownNoise as LinearGaussianUnknownNoise,
 )
 from latentbandits.models.linear.logistic import LogisticLinear as LogisticLinear

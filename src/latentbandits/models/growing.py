@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.parts import parts_of, with_parts
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.ensemble import Ensemble
@@ -144,15 +144,6 @@ def add_average(
     return add_vectors(
         model, catalogue, ids, vectors, np.repeat(covariance[None], len(ids), axis=0), names
     )
-
-
-def retire(catalogue: Catalogue, ids: Sequence[str]) -> Catalogue:
-    """Return the catalogue with these actions retired: they are never chosen again.
-
-    >>> sorted(retire(Catalogue(["a", "b"]), ["a"]).retired)
-    ['a']
-    """
-    return catalogue.retire(ids)
 
 
 def with_offsets(model: Any, catalogue: Catalogue, covariance: FloatArray) -> tuple[Any, Catalogue]:

@@ -23,7 +23,7 @@ from latentbandits.report.notebook import Shown, plural
 from latentbandits.report.report import Table
 
 if TYPE_CHECKING:
-    from latentbandits.models.artefacts.catalogue import Catalogue
+    from latentbandits.models.artefacts import Catalogue
 
 _MOST_SHOWN = 20  # sessions that a notebook shows
 _MOST_WAITING = 1_000  # decisions of a session that wait for their rewards
@@ -374,8 +374,7 @@ def load_agent(
     >>> agent.decide("ann").action
     'tea'
     """
-    from latentbandits.models.artefacts import Catalogue, load, load_catalogue
-    from latentbandits.models.artefacts.files import recommended_policy
+    from latentbandits.models.artefacts import Catalogue, load, load_catalogue, recommended_policy
 
     model, catalogue = load(path), load_catalogue(path)
     if model.n_features is not None and (catalogue is None or catalogue.features is None):

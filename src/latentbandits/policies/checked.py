@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latentbandits.beliefs import joint, known, states
-from latentbandits.beliefs.joint import JointBelief
-from latentbandits.beliefs.known import KnownBelief
+from latentbandits.beliefs import joint
+from latentbandits.beliefs.joint import JointBelief, KnownBelief
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.clicks import PositionClicks
 from latentbandits.models.protocol import Context, KnownModel, Model
@@ -285,14 +283,6 @@ def check_model(policy: object, model: object, needed: tuple[str, ...] = _KNOWN)
         )
 
 
-def learned(
-    condition: Callable[..., WeightedBeliefT], model: KnownModel, belief: Any, outcome: Outcome
-) -> WeightedBeliefT:
-    """Return the belief after an outcome, by `known.condition` or `joint.condition`."""
-    observed = outcome.context, outcome.action, outcome.reward
-    return condition(model, belief, *observed, moves=outcome.moves, looked=outcome.looked)
-
-
 class LatentPolicy(CheckedPolicy[LatentBeliefT], ABC):
     """A policy that acts on a `model` of latent states."""
 
@@ -321,7 +311,7 @@ class PosteriorPolicy(LatentPolicy[WeightedBeliefT], ABC):
 
     def state_probabilities(self, belief: WeightedBeliefT) -> FloatArray:
         """Return P(s) given the session's rewards, `(n_sessions, n_states)`."""
-        return states.probabilities(self._log_weights(belief))
+        return joint.probabilities(self._log_weights(belief))
 
     def _log_weights(self, belief: WeightedBeliefT) -> FloatArray:
         """Return log P(s) given the session's rewards, to a constant: `(n_sessions, n_states)`."""
@@ -346,13 +336,16 @@ class KnownPolicy(PosteriorPolicy[KnownBelief], ABC):
     """A policy that takes the model as true: the belief is over states alone (Algorithm 2)."""
 
     def init(self, n_sessions: int = 1) -> KnownBelief:
-        return known.prior(self.model, n_sessions)
+        return joint.known_prior(self.model, n_sessions)
 
     def mean_rewards(self, belief: KnownBelief, context: Context) -> FloatArray:
-        return known.mean_rewards(self.model, belief, context)
+        return joint.known_mean_rewards(self.model, belief, context)
 
     def _learn(self, belief: KnownBelief, outcome: Outcome) -> KnownBelief:
-        return learned(known.condition, self.model, belief, outcome)
+        context, _, action, reward, moves, looked = outcome
+        return joint.condition_known(
+            self.model, belief, context, action, reward, moves=moves, looked=looked
+        )
 
     @property
     def learns_unseen(self) -> bool:
@@ -374,7 +367,10 @@ class JointPolicy(PosteriorPolicy[JointBelief], ABC):
         return joint.mean_rewards(self.model, belief, context)
 
     def _learn(self, belief: JointBelief, outcome: Outcome) -> JointBelief:
-        return learned(joint.condition, self.model, belief, outcome)
+        context, _, action, reward, moves, looked = outcome
+        return joint.condition(
+            self.model, belief, context, action, reward, moves=moves, looked=looked
+        )
 
     @property
     def learns_unseen(self) -> bool:

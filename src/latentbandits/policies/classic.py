@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latentbandits.beliefs import states
+from latentbandits.beliefs import joint
 from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import ArmStatistics, GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
@@ -262,7 +262,7 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
         return decision.best(decision.restrict(self.model.expected_rewards(context), mask))
 
     def _choose(self, belief: ExpertWeights, asked: Asked, propensity: bool) -> Choice:
-        weights = states.probabilities(belief.log_weights)
+        weights = joint.probabilities(belief.log_weights)
         advice = self._advice(asked.context, asked.eligible)
         expert = decision.draw(weights, asked.rng)
         action = decision.pick(advice[_sessions(advice), expert], asked.rng)
@@ -290,7 +290,7 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
         return np.sqrt(2 * math.log(self.model.n_states) / (n * n_actions))
 
     def _probabilities(self, belief: ExpertWeights, asked: Asked) -> ActionProbabilities:
-        weights = states.probabilities(belief.log_weights)
+        weights = joint.probabilities(belief.log_weights)
         advice = decision.shares(self._advice(asked.context, asked.eligible))
         return ActionProbabilities((weights[:, None, :] @ advice)[:, 0], "exact")
 

@@ -234,6 +234,15 @@ def pick_best_of_draws(
     return pick_best(rewards.reshape(n * draws, n_actions), mask, rng).reshape(n, draws)
 
 
+def count_best(rewards: FloatArray, eligible: BoolArray | None) -> ActionProbabilities:
+    """Return the share of the draws of rewards `(n, draws, n_actions)` in which an action is best.
+
+    Ties are split, so that the estimate is unbiased.
+    """
+    restricted = restrict(rewards, None if eligible is None else eligible[:, None, :])
+    return ActionProbabilities(shares(best(restricted)).mean(axis=1), "counted")
+
+
 def count_first(
     rewards: FloatArray,
     state: IntArray,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -66,7 +67,7 @@ class Policy(ABC, Generic[BeliefT]):
     propensity_draws: int = 0
     """Posterior draws that are counted for a propensity without a closed form; 0: none."""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The name that its decisions carry."""
         return type(self).__name__
@@ -279,10 +280,10 @@ _OPTIONAL = (
 
 
 class Adopted(Policy[Any], StandsFor):
-    """A class of somebody else with three methods, with the defaults of `Policy` for all others.
+    """The wrapper of a policy that is no `Policy`: it adds the defaults of the members it lacks.
 
-    A member of `Policy` that the class defines is used as the class defines it. The field `model`
-    of the class is the model of the policy, and `n_actions` the number of actions.
+    Members that the wrapped policy defines itself are passed on. If it has fields `model` and
+    `n_actions`, these are its model and its number of actions.
     """
 
     def __init__(self, policy: ThreeMethods[Any]) -> None:

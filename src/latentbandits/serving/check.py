@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 
 from latentbandits.beliefs.encoding import BeliefError, decode
-from latentbandits.models.artefacts.files import ArtefactError, load_files
+from latentbandits.models.artefacts import ArtefactError, load_files
 from latentbandits.serving.engine.model_rows import content_id
 from latentbandits.serving.engine.models import Library, ServedModel
-from latentbandits.serving.engine.open_session import first_belief, replay
+from latentbandits.serving.engine.replay import first_belief, replay
 from latentbandits.serving.engine.statistics import STATISTICS, decode_totals
 from latentbandits.serving.errors import Damaged, Invalid, NotFound, StoreUnavailable
 from latentbandits.serving.records import SnapshotRow

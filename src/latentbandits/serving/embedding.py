@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.model_rows import pack, read_artefact
 from latentbandits.serving.errors import Refused

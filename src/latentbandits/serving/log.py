@@ -12,7 +12,7 @@ import numpy as np
 
 from latentbandits.serving.engine.actions import decode_names
 from latentbandits.serving.engine.model_rows import ActionNames
-from latentbandits.serving.engine.open_session import decode_user
+from latentbandits.serving.engine.replay import decode_user
 from latentbandits.serving.errors import Invalid, NotFound, UnknownCursor
 from latentbandits.serving.records import (
     FALLBACK,

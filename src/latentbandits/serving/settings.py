@@ -235,6 +235,13 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         if default is not None and self.out_of_range(default):
             raise ValueError(f"reward_default: {self.out_of_range(default)}")
 
+    def limits(self, usual: RewardRange) -> RewardRange:
+        """Return the range of rewards that are accepted, where `usual` is that of the model."""
+        return RewardRange(
+            usual.low if self.reward_min is None else self.reward_min,
+            usual.high if self.reward_max is None else self.reward_max,
+        )
+
     def out_of_range(self, value: float, usual: RewardRange | None = None) -> str | None:
         """Return why a reward is refused; None where it is in the range.
 

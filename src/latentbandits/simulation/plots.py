@@ -9,7 +9,7 @@ import numpy as np
 
 from latentbandits.models.checks import FloatArray
 from latentbandits.report.drawing import MOST_LABELLED, NARROW, label_lines, new_figure, plain
-from latentbandits.simulation.results import PolicyResult, Results
+from latentbandits.simulation.simulate import PolicyResult, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,13 +31,12 @@ from latentbandits.beliefs import planning
 from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.environments.protocol import Environment, Instances, Round
 from latentbandits.models.checks import FloatArray, positive_count
-from latentbandits.models.clicks import AnyClickModel
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.models.protocol import KnownModel
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build, parse
 from latentbandits.report.report import Estimate, Progress, Silent
-from latentbandits.simulation.simulate import makers, simulate
+from latentbandits.simulation.simulate import ShowingOptions, makers, simulate
 
 QUANTILES = (0.6, 0.7, 0.8, 0.9, 0.95, 0.97)
 REPLAYED = {
@@ -190,11 +189,9 @@ def tune(
     offered: int = 20,
     effort: float = 1.0,
     seconds: float | None = None,
-    replacement: bool = True,
-    length: int | None = None,
-    click_model: AnyClickModel = "each",
     executor: Executor | None = None,
     progress: Progress | None = None,
+    **showing: Unpack[ShowingOptions],
 ) -> Tuning:
     """Return the candidate of the least regret on users drawn from the model's prior.
 
@@ -209,11 +206,9 @@ def tune(
         effort: factor on the number of users; the cost is proportional to it.
         seconds: processor seconds after which no further round is played, without an executor.
             The best of the stages that were finished wins; TimeoutError if there is none.
-        replacement: whether a user can be shown an action again, as in `simulate`.
-        length: of the list of actions that every round shows; None: single actions.
-        click_model: how users look at lists, as in `simulate`.
         executor: runs chunks of users in other processes.
         progress: shows the number of users played.
+        **showing: `replacement`, `length` and `click_model`, as in `simulate`.
 
     >>> from latentbandits import GaussianArms
     >>> model = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1)
@@ -232,8 +227,7 @@ def tune(
     for text in dict.fromkeys(texts):
         build(text, inputs)  # raises before any simulation if the policy cannot be built
     return tune_in(users, horizon, texts, seed=seed, effort=effort, seconds=seconds,
-                   replacement=replacement, length=length, click_model=click_model,
-                   executor=executor, progress=progress)  # fmt: skip
+                   executor=executor, progress=progress, **showing)  # fmt: skip
 
 
 def tune_in(
@@ -244,11 +238,9 @@ def tune_in(
     seed: int = 0,
     effort: float = 1.0,
     seconds: float | None = None,
-    replacement: bool = True,
-    length: int | None = None,
-    click_model: AnyClickModel = "each",
     executor: Executor | None = None,
     progress: Progress | None = None,
+    **showing: Unpack[ShowingOptions],
 ) -> Tuning:
     """Return the candidate of the least regret in an environment; arguments as in `tune`."""
     texts = list(dict.fromkeys(str(parse(text)) for text in candidates))
@@ -277,12 +269,10 @@ def tune_in(
                 n_runs=n_users,
                 horizon=horizon,
                 seed=_stage_seed(seed, stage),
-                by_pull=length is None,
-                replacement=replacement,
-                length=length,
-                click_model=click_model,
+                by_pull=showing.get("length") is None,
                 executor=executor,
                 progress=bar.advance,
+                **showing,
             )
         except TimeoutError:
             if stage == 0:

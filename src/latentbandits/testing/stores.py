@@ -8,8 +8,7 @@ import msgspec
 import numpy as np
 
 from latentbandits.models.arms.gaussian import GaussianArms
-from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.artefacts.files import model_files
+from latentbandits.models.artefacts import Catalogue, model_files
 from latentbandits.serving.records import (
     ActivationRow,
     AuditRow,

@@ -13,8 +13,8 @@ import numpy as np
 from latentbandits import GaussianArms
 from latentbandits.learning import save as fits
 from latentbandits.loop.records import Run
+from latentbandits.models import artefacts
 from latentbandits.models.artefacts import Catalogue
-from latentbandits.models.artefacts import files as artefacts
 from latentbandits.report.files import envelope
 from latentbandits.serving import export
 from latentbandits.serving.http.keys import SCOPES, Key

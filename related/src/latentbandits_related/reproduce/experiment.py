@@ -13,7 +13,7 @@ from latentbandits.options import Option, choose
 from latentbandits.report.drawing import draw_dots, estimates
 from latentbandits.report.report import Claim, Estimate, Report, Table
 from latentbandits.simulation import Results, simulate
-from latentbandits.simulation.results import PolicyResult
+from latentbandits.simulation.simulate import PolicyResult
 from latentbandits_related.reproduce import (
     clustering,
     factorisation,

@@ -15,7 +15,7 @@ import numpy as np
 from latentbandits.environments.protocol import Environment
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.replacing import replace_file
-from latentbandits.simulation.results import PolicyResult, Windows
+from latentbandits.simulation.simulate import PolicyResult, Windows
 
 
 class Reference(NamedTuple):

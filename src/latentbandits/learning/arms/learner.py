@@ -36,8 +36,7 @@ from latentbandits.learning.learners import (
     clearly_below,
     vetoed,
 )
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import ArmsModel
+from latentbandits.learning.logs.rows import ArmsModel, Log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.arms.conjugate import Learnable

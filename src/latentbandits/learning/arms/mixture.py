@@ -31,8 +31,9 @@ from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.arms import dirichlet
 from latentbandits.models.arms.conjugate import STRENGTHS, Learnable
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.protocol import untransformed
 
 # Sufficient statistics of every (user, action) pair, in partitions of whole users.
 #
@@ -561,7 +562,7 @@ def earlier_means(model: Any, catalogue: Catalogue | None, actions: Sequence[str
     >>> earlier_means(GaussianArms([[0.2, 0.6]], noise=1.0), None, ["1", "new"]).means
     array([[0.6, 0.4]])
     """
-    inner = model.model if hasattr(model, "transform") else model
+    inner = untransformed(model)
     features = None if catalogue is None else catalogue.features
     means = inner.expected_rewards(None if features is None else features[None])[0]
     ids = [str(i) for i in range(means.shape[1])] if catalogue is None else catalogue.ids

@@ -35,8 +35,7 @@ from latentbandits.learning.learners import (
     rows_as_actions,
 )
 from latentbandits.learning.linear.learner import LinearLearner
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import cells_of_values
+from latentbandits.learning.logs.rows import Log, cells_of_values
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.clicks import Each
 from latentbandits.policies.latent.ucb import mmGreedy

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from latentbandits.beliefs import joint, states
+from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.learning.linear import clicks
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import Cells
+from latentbandits.learning.logs.rows import Cells, Log
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
@@ -116,7 +115,7 @@ def _score_clicks(model: LogisticLinear, log: Log, features: FloatArray) -> Held
         event = log.starts[order[:n]] + t
         reward, played = log.rewards[event], log.actions[event]
         x, offset = features[played, :d], offsets[played]
-        weights = states.probabilities(belief.log_weights)
+        weights = joint.probabilities(belief.log_weights)
         chance = (weights * clicks.click_probability(belief, x, offset)).sum(axis=1)
         belief = clicks.condition(belief, x, offset, reward)
         log_density = np.log(np.where(reward == 1, chance, 1 - chance))
@@ -210,7 +209,7 @@ def _score_rounds(
         belief = _first(belief, n)
         event = log.starts[order[:n]] + t
         if returning is not None and after_pause is not None:
-            moved = states.move(belief.log_weights, returning)
+            moved = joint.move(belief.log_weights, returning)
             weights = np.where(after_pause[event][:, None], moved, belief.log_weights)
             belief = belief._replace(log_weights=weights)
         reward, played = log.rewards[event], log.actions[event]
@@ -221,10 +220,10 @@ def _score_rounds(
         predicted = model.posterior_rewards(belief.parameters, context)[0][chosen]
         mean, variance = inner.posterior_rewards(belief.parameters, context)
         mean, deviation = mean[chosen], np.sqrt(variance[chosen] + inner.noise**2)
-        weights = states.probabilities(belief.log_weights)
-        before = states.log_total(belief.log_weights)
+        weights = joint.probabilities(belief.log_weights)
+        before = joint.log_total(belief.log_weights)
         belief = joint.condition(model, belief, context, action, reward)
-        log_density = states.log_total(belief.log_weights) - before
+        log_density = joint.log_total(belief.log_weights) - before
         error = reward - (weights * predicted).sum(axis=1)
         seen = model.forward(reward) if isinstance(model, TransformedRewards) else reward
 

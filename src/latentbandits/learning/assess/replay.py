@@ -119,7 +119,10 @@ class PolicyPlayer:
         chosen = self._decision.action
         if self.features is not None:
             return chosen
-        slot: IntArray = ((actions == chosen[:, None]) & offered).argmax(axis=1)
+        places = (actions == chosen[:, None]) & offered
+        if not places.any(axis=1).all():
+            raise ValueError("the policy chose an action that is not eligible")
+        slot: IntArray = places.argmax(axis=1)
         return slot
 
     def learn(self, reward: FloatArray) -> None:

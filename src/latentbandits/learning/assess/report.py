@@ -16,9 +16,8 @@ from latentbandits.learning.assess.heldout import HeldOut
 from latentbandits.learning.backends.backend import AnyLog, summary_of
 from latentbandits.learning.backends.opening import Interactions
 from latentbandits.learning.learners import DELTAS, Candidate, Disagreement, Learned, prior_errors
-from latentbandits.learning.logs.rows import DUPLICATES, Duplicates, Log
-from latentbandits.learning.logs.summary import LogSummary
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.learning.logs.rows import DUPLICATES, Duplicates, Log, LogSummary
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)

@@ -46,10 +46,8 @@ from latentbandits.learning.assess.replay import (
 )
 from latentbandits.learning.backends.backend import AnyLog, engine_of, summary_of
 from latentbandits.learning.learners import Learned, rows_as_actions
-from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.summary import LogSummary
-from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.artefacts.files import load_files, model_files, notes_of, read_files
+from latentbandits.learning.logs.rows import Log, LogSummary
+from latentbandits.models.artefacts import Catalogue, load_files, model_files, notes_of, read_files
 from latentbandits.models.attributes.parts import log_softmax, part
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.clicks import Each
@@ -321,7 +319,7 @@ class Judgement:
 
     @property
     def verdict(self) -> Verdict:
-        """What the interval proves; a gain that the model itself does not expect is no help."""
+        """Say what the interval proves; a gain that the model itself does not expect is no help."""
         verdict = self.lead.verdict
         return "no difference" if verdict == "helps" and self.simulated.no_gain else verdict
 

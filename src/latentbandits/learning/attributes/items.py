@@ -25,7 +25,7 @@ from latentbandits.learning.logs.tables import (
     column_names,
     read_table,
 )
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.items import Items, add_predicted
 from latentbandits.models.attributes.parts import with_parts

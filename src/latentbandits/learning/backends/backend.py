@@ -14,8 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.logs.rows import Log, join_logs
-from latentbandits.learning.logs.summary import LogSummariser, LogSummary
+from latentbandits.learning.logs.rows import Log, LogSummariser, LogSummary, join_logs
 from latentbandits.learning.user_hash import HOLD_OUT, SAMPLE, Keys
 from latentbandits.models.checks import IntArray
 from latentbandits.processors import cores

@@ -548,7 +548,7 @@ def _made_partitions(
             with suppress(OSError):
                 folder.rmdir()
         raise
-    return made.in_folder(folder)
+    return replace(made, folder=folder)
 
 
 def available_memory() -> int:

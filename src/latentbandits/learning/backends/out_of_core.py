@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -115,10 +115,6 @@ class Partitions:
     @cached_property
     def n_buckets(self) -> int:
         return user_hash.bucket_count(self.n_users)
-
-    def in_folder(self, folder: Path) -> Partitions:
-        """Return the same partitions in another folder."""
-        return replace(self, folder=folder)
 
     def merge(self) -> None:
         """Merge the files of all hashes into those of the log's buckets, which may be fewer."""

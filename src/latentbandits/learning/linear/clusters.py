@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.linear.completion import Completion
-from latentbandits.learning.linear.folded import (
+from latentbandits.learning.linear.alternating import (
     ActionFactors,
     CompletionSettings,
     Folded,
     PrepareRatings,
+    joined,
     users_of,
 )
-from latentbandits.learning.linear.ridge_rows import joined
+from latentbandits.learning.linear.completion import Completion
 from latentbandits.learning.linear.variational import Uncertain, posterior_of_users
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.user_hash import Keys
@@ -85,19 +85,17 @@ def cluster_users(
     positive_count("smallest", smallest)
     rated = np.flatnonzero(completion.user_counts > 0)
     vectors, tastes = completion.user_vectors[rated], completion.tastes[rated]
-    if n_states > len(vectors):
-        raise ValueError(f"n_states is {n_states}, but only {len(vectors)} users have ratings")
-    label = clusters_of(tastes, n_states, restarts, seed)
-    sizes = np.bincount(label, minlength=n_states)
-    if sizes.min() < smallest:
-        raise ValueError(too_many_states(tastes, n_states, sizes, smallest, restarts, seed))
-    means = np.stack([vectors[label == s].mean(axis=0) for s in range(n_states)])
-    shrunk = [usable_covariance(vectors[label == s]) for s in range(n_states)]
-    covariances = np.stack([covariance for covariance, _ in shrunk])
-    model = _model(means, covariances, sizes, completion, noise)
+    no_keys = np.zeros(len(rated), np.uint64)
+    part = Vectors(vectors, tastes, np.ones(len(rated)), no_keys)
+    centres = first_centres(part, n_states, restarts, seed)
+    shift = vectors.mean(axis=0)
+    sums = cluster_sums(part, centres, shift)
+    if sums.counts.min() < smallest:
+        raise ValueError(too_many_states(tastes, n_states, sums.counts, smallest, restarts, seed))
+    found = _clusters(sums, shift, completion, noise)
     state = np.full(len(completion.users), -1, np.int64)
-    state[rated] = label
-    return Clusters(model, state, sizes, np.array([amount for _, amount in shrunk]))
+    state[rated] = nearest(tastes, centres)
+    return Clusters(found.model, state, found.sizes.astype(np.int64), found.shrinkage)
 
 
 def _model(
@@ -135,13 +133,9 @@ def usable_covariance(
     >>> usable_covariance(np.array([[0.0, 1.0], [2.0, 3.0], [0.0, 3.0], [2.0, 1.0]]))[1]
     0.0
     """
-    d = vectors.shape[1]
-    covariance = np.zeros((d, d))
-    varying = np.flatnonzero(np.ptp(vectors, axis=0) > 0)
-    if len(varying):
-        seen = np.cov(vectors[:, varying], rowvar=False).reshape(len(varying), len(varying))
-        covariance[np.ix_(varying, varying)] = seen
-    return usable(covariance, largest_condition)
+    centred = vectors - vectors.mean(axis=0)
+    outer = centred.T @ centred
+    return usable(_covariance(len(vectors), centred.sum(axis=0), outer), largest_condition)
 
 
 def usable(
@@ -275,21 +269,26 @@ class ClusterPass:
     shift: FloatArray  # (d,)
 
     def summarise(self, part: Vectors, centres: FloatArray) -> ClusterSums:
-        state = nearest(part.tastes, centres)
-        n_states, d = len(centres), part.vectors.shape[1]
-        counts, tastes = np.zeros(n_states), np.zeros(centres.shape)
-        sums, outer = np.zeros((n_states, d)), np.zeros((n_states, d, d))
-        moved = part.vectors - self.shift
-        for s in range(n_states):
-            members = np.flatnonzero(state == s)
-            weights = part.weights[members]
-            counts[s] = weights.sum()
-            tastes[s] = weights @ part.tastes[members]
-            sums[s] = weights @ moved[members]
-            outer[s] = moved[members].T @ (weights[:, None] * moved[members])
-            if part.covariances is not None:  # users' vectors have posterior covariances
-                outer[s] += np.tensordot(weights, part.covariances[members], axes=1)
-        return ClusterSums(counts, tastes, sums, outer)
+        return cluster_sums(part, centres, self.shift)
+
+
+def cluster_sums(part: Vectors, centres: FloatArray, shift: FloatArray) -> ClusterSums:
+    """Return the sums over the users nearest to each centre, of their vectors minus `shift`."""
+    state = nearest(part.tastes, centres)
+    n_states, d = len(centres), part.vectors.shape[1]
+    counts, tastes = np.zeros(n_states), np.zeros(centres.shape)
+    sums, outer = np.zeros((n_states, d)), np.zeros((n_states, d, d))
+    moved = part.vectors - shift
+    for s in range(n_states):
+        members = np.flatnonzero(state == s)
+        weights = part.weights[members]
+        counts[s] = weights.sum()
+        tastes[s] = weights @ part.tastes[members]
+        sums[s] = weights @ moved[members]
+        outer[s] = moved[members].T @ (weights[:, None] * moved[members])
+        if part.covariances is not None:  # users' vectors have posterior covariances
+            outer[s] += np.tensordot(weights, part.covariances[members], axes=1)
+    return ClusterSums(counts, tastes, sums, outer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,9 +350,7 @@ def cluster_fold(
     whole = engine.n_users <= SAMPLE
     keys = None if whole else engine.chosen_keys(SAMPLE, seed)
     sample = engine.fold(SamplePass(prepare, keys), None).joined()
-    if n_states > len(sample.keys):
-        raise ValueError(f"n_states is {n_states}, but only {len(sample.keys)} users have ratings")
-    centres = centres_of(sample.tastes, n_states, restarts, seed, sample.weights)
+    centres = first_centres(sample, n_states, restarts, seed)
     shift = sample.vectors.mean(axis=0)
     fold = ClusterPass(prepare, shift)
     sums = engine.fold(fold, centres)
@@ -369,13 +366,20 @@ def cluster_fold(
         raise ValueError(
             too_many_states(sample.tastes, n_states, sums.counts, smallest, restarts, seed, total)
         )
+    return _clusters(sums, shift, folded, noise)
+
+
+def _clusters(
+    sums: ClusterSums, shift: FloatArray, completion: Completion | Folded, noise: float | None
+) -> FoldedClusters:
+    """Return the model of clusters with these sums of users' vectors minus `shift`."""
     offsets = sums.vectors / sums.counts[:, None]
     shrunk = [
         usable(_covariance(n, total, outer))
         for n, total, outer in zip(sums.counts, sums.vectors, sums.outer, strict=True)
     ]
     means, covariances = shift + offsets, np.stack([one for one, _ in shrunk])
-    model = _model(means, covariances, sums.counts, folded, noise)
+    model = _model(means, covariances, sums.counts, completion, noise)
     shrinkage = np.array([amount for _, amount in shrunk])
     return FoldedClusters(model, sums.counts, shrinkage)
 
@@ -446,21 +450,28 @@ def lloyd(points: FloatArray, centres: FloatArray, steps: int) -> tuple[FloatArr
 
 def clusters_of(vectors: FloatArray, n_clusters: int, restarts: int, seed: int) -> IntArray:
     """Return the cluster of each vector, `(n,)`, by scikit-learn: the best of several restarts."""
-    label: IntArray = _fitted(vectors, n_clusters, restarts, seed, None).labels_.astype(np.int64)
+    label: IntArray = _fitted(vectors, n_clusters, restarts, seed).labels_.astype(np.int64)
     return label
 
 
-def centres_of(
-    vectors: FloatArray, n_clusters: int, restarts: int, seed: int, weights: FloatArray
-) -> FloatArray:
-    """Return the centres of weighted vectors, `(n_clusters, d)`, by scikit-learn."""
-    centres: FloatArray = _fitted(vectors, n_clusters, restarts, seed, weights).cluster_centers_
+def first_centres(part: Vectors, n_states: int, restarts: int, seed: int) -> FloatArray:
+    """Return the centres of the users' tastes, `(n_states, rank)`; ValueError for too few users."""
+    if n_states > len(part.keys):
+        raise ValueError(f"n_states is {n_states}, but only {len(part.keys)} users have ratings")
+    centres: FloatArray = _fitted(
+        part.tastes, n_states, restarts, seed, part.weights
+    ).cluster_centers_
     return centres
 
 
 def _fitted(
-    vectors: FloatArray, n_clusters: int, restarts: int, seed: int, weights: FloatArray | None
+    vectors: FloatArray,
+    n_clusters: int,
+    restarts: int,
+    seed: int,
+    weights: FloatArray | None = None,
 ) -> Any:
+    """Return k-means of weighted vectors by scikit-learn: the best of several restarts."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
 
-from latentbandits.learning.linear.folded import (
+from latentbandits.learning.linear.alternating import (
     CompletionSettings,
     KeptSweepPass,
     Link,
@@ -97,7 +97,11 @@ class Completion:
         """Return the completed ratings (for clicks, probabilities) of pairs of user and action."""
         pairs = self.user_vectors[np.asarray(users)], self.action_vectors[np.asarray(actions)]
         ratings: FloatArray = np.einsum("...d,...d->...", *pairs)
-        return ratings if self.link == "identity" else _expit(ratings)
+        if self.link == "identity":
+            return ratings
+        from scipy.special import expit
+
+        return expit(ratings)
 
 
 def complete(
@@ -180,12 +184,6 @@ def complete(
         history=found.history,
         link=chosen.link,
     )
-
-
-def _expit(values: FloatArray) -> FloatArray:
-    from scipy.special import expit
-
-    return expit(values)
 
 
 def _weights(values: ArrayLike, n: int) -> FloatArray:

@@ -19,13 +19,13 @@ from latentbandits.learning.learners import (
     judge,
     vetoed,
 )
-from latentbandits.learning.linear.clusters import SMALLEST_CLUSTER, cluster_fold
-from latentbandits.learning.linear.folded import (
+from latentbandits.learning.linear.alternating import (
     CompletionSettings,
     Folded,
     Weighting,
     complete_fold,
 )
+from latentbandits.learning.linear.clusters import SMALLEST_CLUSTER, cluster_fold
 from latentbandits.learning.linear.variational import factorise
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError

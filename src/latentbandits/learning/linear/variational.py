@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from latentbandits.learning.backends.backend import Engine
-from latentbandits.learning.linear.folded import (
+from latentbandits.learning.linear.alternating import (
     ActionFactors,
     CompletionSettings,
     Folded,
@@ -35,8 +35,8 @@ from latentbandits.learning.linear.folded import (
     RatingTotals,
     RatingTotalsPass,
     complete_fold,
+    joined,
 )
-from latentbandits.learning.linear.ridge_rows import joined
 from latentbandits.models.checks import BoolArray, FloatArray
 
 SWEEPS = 5

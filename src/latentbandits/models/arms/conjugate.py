@@ -41,7 +41,7 @@ STRENGTHS = (1e-2, 1e7)
 
 
 class RewardFacts(Protocol):
-    """The facts about a log's rewards that a family needs (`logs.summary.RewardSummary`)."""
+    """The facts about a log's rewards that a family needs (`logs.rows.RewardSummary`)."""
 
     @property
     def values(self) -> FloatArray:
@@ -408,8 +408,8 @@ class ConjugateArms(StationaryModel, Learnable):
         """Return this model with m more actions at the end.
 
         The prior of their mean rewards has `means` and `variances`, both `(n_states, m)`. Means
-        beyond those of the actions that the model has, and variances that the family cannot have,
-        are replaced by the nearest possible ones.
+        are clipped to the range of the model's own actions, and variances to what the family can
+        have.
         """
         inside = means
         if self.support is not REALS:
@@ -565,10 +565,7 @@ class ConjugateArms(StationaryModel, Learnable):
         mine, others = self._prior_arrays(), other._prior_arrays()
         return self._replace(
             {
-                name: np.concatenate(
-                    [array, np.broadcast_to(others[name], checks.one_state(array, self._axis))],
-                    axis=self._axis,
-                )
+                name: checks.with_one_more(array, others[name], self._axis)
                 for name, array in mine.items()
             },
             checks.extended_prior(self.state_prior, probability),

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.models import checks
+from latentbandits.models import artefacts, checks
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.arms.gaussian import ArmStatistics, GaussianArms
-from latentbandits.models.artefacts import files as artefacts
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.registry import reward_families
 from latentbandits.names import one_of

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Encoder, Row
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.growing import add_arms, add_average, add_vectors

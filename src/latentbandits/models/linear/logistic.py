@@ -128,8 +128,8 @@ class LogisticLinear(ParticleModel):
 
     def with_state(self, other: LogisticLinear, probability: float) -> LogisticLinear:
         return LogisticLinear(
-            np.concatenate([self.weights, other.weights]),
-            np.concatenate([self.covariances, other.covariances]),
+            checks.with_one_more(self.weights, other.weights, 0),
+            checks.with_one_more(self.covariances, other.covariances, 0),
             self.n_particles,
             self.n_moves,
             self.seed,

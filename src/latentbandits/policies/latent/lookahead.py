@@ -17,7 +17,6 @@ from latentbandits.policies.checked import (
     LargestPosteriorScore,
     Outcome,
     check_context,
-    learned,
 )
 
 
@@ -77,7 +76,10 @@ class mLookahead(LargestPosteriorScore[PlanningBelief]):
 
     def _learn(self, belief: PlanningBelief, outcome: Outcome) -> PlanningBelief:
         before = JointBelief(belief.log_weights, belief.parameters)
-        after = learned(joint.condition, self.model, before, outcome)
+        context, _, action, reward, moves, looked = outcome
+        after = joint.condition(
+            self.model, before, context, action, reward, moves=moves, looked=looked
+        )
         return PlanningBelief(*after, belief.rounds + outcome.moves)
 
     @property

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latentbandits.beliefs import states
+from latentbandits.beliefs import joint
 from latentbandits.beliefs.information import (
     FEW_ACTIONS,
     Best,
@@ -24,8 +24,7 @@ from latentbandits.beliefs.information import (
     scenario_rewards,
     supports,
 )
-from latentbandits.beliefs.joint import JointBelief
-from latentbandits.beliefs.known import KnownBelief
+from latentbandits.beliefs.joint import JointBelief, KnownBelief
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import GaussianArms
@@ -58,7 +57,7 @@ class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
         """Draw the mean rewards given `state` (n_sessions,): `(n_sessions, n_actions)`."""
 
     def _choose(self, belief: WeightedBeliefT, asked: Asked, propensity: bool) -> Choice:
-        state = states.sample(self._log_weights(belief), asked.rng)
+        state = joint.sample(self._log_weights(belief), asked.rng)
         rewards = self._draw_rewards(belief, asked.context, state, asked.rng)
         action = decision.pick_best(rewards, asked.eligible, asked.rng)
         if not propensity:
@@ -113,9 +112,10 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
 
     @cached_property
     def row_wise(self) -> bool:  # type: ignore[override]
-        """Whether the model draws each session's rewards alone as in a batch.
+        """Whether a session's draws do not depend on the other sessions of the batch.
 
-        Draws of other models than these reject some proposals, or depend on the whole array.
+        That holds if the draws are a function of so many normal variables per session. Samplers
+        that reject proposals take a varying number of random numbers.
         """
         return self.model.is_certain or isinstance(self.model, FromNormals)
 
@@ -148,7 +148,7 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
         self, belief: JointBelief, context: Context, draws: int, rng: np.random.Generator
     ) -> tuple[FloatArray, IntArray]:
         wide = belief.log_weights.repeat(draws, axis=0)
-        state = states.sample(wide, rng).reshape(len(belief.log_weights), draws)
+        state = joint.sample(wide, rng).reshape(len(belief.log_weights), draws)
         return self.model.sample_rewards(belief.parameters, context, state, rng), state
 
     def sample_actions(
@@ -169,7 +169,7 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
     def _probabilities(self, belief: JointBelief, asked: Asked) -> ActionProbabilities:
         if self.model.is_certain:
             return super()._probabilities(belief, asked)
-        weights = states.probabilities(belief.log_weights)
+        weights = joint.probabilities(belief.log_weights)
         given_state = self.model.probability_best(
             belief.parameters, asked.context, asked.eligible, weights
         )
@@ -191,11 +191,9 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
         rng: np.random.Generator,
     ) -> ActionProbabilities:
         """Estimate P(a is best) as the fraction of `draws` posterior draws: unbiased."""
-        state = states.sample_many(belief.log_weights, draws, rng)
+        state = joint.sample_many(belief.log_weights, draws, rng)
         rewards = self.model.sample_rewards(belief.parameters, context, state, rng)
-        restricted = decision.restrict(rewards, None if eligible is None else eligible[:, None, :])
-        shares = decision.shares(decision.best(restricted))
-        return ActionProbabilities(shares.mean(axis=1), "counted")
+        return decision.count_best(rewards, eligible)
 
 
 @dataclass(frozen=True, eq=False)
@@ -400,7 +398,7 @@ class mIDS(InformationDirected, KnownPolicy):
     ) -> Scenarios:
         rewards = self.model.expected_rewards(context)
         known = self._best if context is None and eligible is None else None
-        return Scenarios(rewards, states.probabilities(belief.log_weights), eligible, known)
+        return Scenarios(rewards, joint.probabilities(belief.log_weights), eligible, known)
 
 
 @dataclass(frozen=True, eq=False)

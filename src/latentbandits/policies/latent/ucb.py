@@ -10,9 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from latentbandits.beliefs import states
-from latentbandits.beliefs.joint import JointBelief
-from latentbandits.beliefs.known import KnownBelief
+from latentbandits.beliefs import joint
+from latentbandits.beliefs.joint import JointBelief, KnownBelief
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.numerics.laws import Component, Points
 from latentbandits.models.protocol import Context, KnownModel, Model, reward_laws
@@ -247,7 +246,7 @@ class _Quantile(LargestPosteriorScore[Any], ABC):
         """Return P(mu(a, x, s, theta) | s) for every action."""
 
     def _scores(self, belief: Any, asked: Asked) -> FloatArray:
-        weights = states.probabilities(belief.log_weights)
+        weights = joint.probabilities(belief.log_weights)
         return largest_quantiles(
             self._laws(belief, asked.context), weights, self.quantile, asked.eligible
         )
@@ -360,9 +359,9 @@ def largest_quantiles(
 ) -> FloatArray:
     """Return the q-quantile of each eligible action that may have the largest one, `(n, K)`.
 
-    Other actions get -inf: one-sided Chebyshev bounds (Cantelli) and the brackets of the search
-    show that another action's quantile is larger. `weights` is P(s), `(n, n_states)`. An action
-    that is the last one left gets a lower bound of its quantile, unless `exact`.
+    Other actions get -inf: one-sided Chebyshev bounds (Cantelli) show that another action's
+    quantile is larger. `weights` is P(s), `(n, n_states)`. The largest quantile of a session may be
+    replaced by a threshold between it and the second largest, unless `exact`.
     """
     mean, variance = _moments(components, weights)
     deviation = np.sqrt(variance)
@@ -390,9 +389,7 @@ def largest_quantiles(
         session, action, start = session[left], action[left], start[left]
         bounds = bounds[0][left], bounds[1][left]
         cases = [_rows(case, left) for case in cases]
-        scores[session, action] = _search(
-            cases, weights[session], q, session, *bounds, start, exact
-        )
+        scores[session, action] = _search(cases, weights[session], q, *bounds, start)
     return scores
 
 
@@ -486,35 +483,15 @@ def _search(
     cases: Sequence[Component],
     weights: FloatArray,
     q: float,
-    session: IntArray,
     lower: FloatArray,
     upper: FloatArray,
     start: FloatArray,
-    exact: bool,
 ) -> FloatArray:
-    """Return quantiles by Newton steps inside a bracket that bisection keeps shrinking.
-
-    A case is left at -inf once its bracket lies below another one of its session.
-    """
-    best = np.full(int(session[-1]) + 1, -np.inf)  # the largest lower bound of each session
-    settled = best.copy()  # the largest converged quantile of each session
-    quantiles = np.full(len(session), -np.inf)
-    active = np.arange(len(session))
+    """Return quantiles by Newton steps inside a bracket that bisection keeps shrinking."""
+    quantiles = np.full(len(start), -np.inf)
+    active = np.arange(len(start))
     x, last, width = np.clip(start, lower, upper), upper - lower, upper - lower
-    keep = np.ones(len(session), np.bool_)
     for _ in range(_MOST_STEPS):
-        owner = session[active]
-        if not exact:
-            alone = keep & (np.bincount(owner[keep], minlength=len(best))[owner] == 1)
-            alone &= settled[owner] < lower
-            quantiles[active[alone]] = lower[alone]
-            keep &= ~alone
-        if not keep.all():
-            if not keep.any():
-                break
-            active, owner, weights = active[keep], owner[keep], weights[keep]
-            x, last, width, lower, upper = (v[keep] for v in (x, last, width, lower, upper))
-            cases = [_rows(case, keep) for case in cases]
         chance, density = _mixture(cases, weights, x[:, None])
         reached = chance >= q - _SURE
         upper, lower = np.where(reached, x, upper), np.where(reached, lower, x)
@@ -524,14 +501,17 @@ def _search(
         close = _CLOSE * (np.abs(x) + width)
         short = (length <= close) & (np.abs(q - chance) < _NEARLY)
         done = short | (upper - lower <= close)
-        if done.any():
-            quantiles[active[done]] = np.where(short, target, upper)[done]
-            np.maximum.at(settled, owner, quantiles[active])
-        np.maximum.at(best, owner, np.where(done, quantiles[active], lower))
-        keep = ~done & (upper >= best[owner])
         newton = (target >= lower) & (target <= upper) & (length <= 0.5 * last)
         x = np.where(newton, target, 0.5 * (lower + upper))
         last = np.where(newton, length, upper - lower)
+        if done.any():
+            quantiles[active[done]] = np.where(short, target, upper)[done]
+            if done.all():
+                break
+            left = ~done
+            active, weights = active[left], weights[left]
+            x, last, width, lower, upper = (v[left] for v in (x, last, width, lower, upper))
+            cases = [_rows(case, left) for case in cases]
     return quantiles
 
 

@@ -78,10 +78,8 @@ class SampledPopulation(PopulationPolicy[BeliefT], ABC):
         `context` and `eligible` are taken as checked.
         """
         rewards = self._draw(belief, context, draws, rng)
-        n, _, n_actions = rewards.shape
-        mask = None if eligible is None else np.repeat(eligible, draws, axis=0)
-        action = decision.pick_best(rewards.reshape(n * draws, n_actions), mask, rng)
-        return action.reshape(n, draws), np.zeros((n, draws), np.int64)
+        action = decision.pick_best_of_draws(rewards, eligible, rng)
+        return action, np.zeros_like(action)
 
     def _probabilities(self, belief: BeliefT, asked: Asked) -> ActionProbabilities:
         if self.propensity_draws < 1:
@@ -89,11 +87,8 @@ class SampledPopulation(PopulationPolicy[BeliefT], ABC):
             return ActionProbabilities(
                 np.full((len(asked.context.user), n_actions), np.nan), "none"
             )
-        mask = None if asked.eligible is None else asked.eligible[:, None, :]
-        rewards = decision.restrict(
-            self._draw(belief, asked.context, self.propensity_draws, asked.rng), mask
-        )
-        return ActionProbabilities(decision.shares(decision.best(rewards)).mean(axis=1), "counted")
+        rewards = self._draw(belief, asked.context, self.propensity_draws, asked.rng)
+        return decision.count_best(rewards, asked.eligible)
 
 
 class Sums(NamedTuple):

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from latentbandits.models.artefacts.catalogue import Catalogue, Places
+from latentbandits.models.artefacts import Catalogue, Places
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.parts import part
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.growing import offset_place
 from latentbandits.models.protocol import KnownModel
 from latentbandits.models.visit import Visit
+from latentbandits.serving.engine.values import DecisionRequest
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.records import DecisionRow
 
@@ -120,13 +121,14 @@ class ActionSpace(ABC):
         return name in self._places
 
     @abstractmethod
-    def ask(
-        self,
-        actions: Sequence[str] | None,
-        features: Brought | None,
-        exclude: Sequence[str] | None = None,
-    ) -> PolicyInputs:
+    def ask(self, request: DecisionRequest) -> PolicyInputs:
         """Return the request as the policy takes it; Invalid if the model cannot answer it."""
+
+    def _eligible(self, request: DecisionRequest) -> BoolArray | None:
+        """Return the mask of the actions that a request which names none leaves to choose from."""
+        if request.exclude is None:
+            return self._mask
+        return _all_but(self._places, request.exclude, self._mask)
 
     @abstractmethod
     def recall(self, row: DecisionRow) -> Recalled | None:
@@ -145,21 +147,13 @@ class FixedActions(ActionSpace):
         super().__init__(catalogue or Catalogue([str(i) for i in range(n_actions)]), n_new)
         self._n_known = n_actions - n_new
 
-    def ask(
-        self,
-        actions: Sequence[str] | None,
-        features: Brought | None,
-        exclude: Sequence[str] | None = None,
-    ) -> PolicyInputs:
-        if features is not None:
+    def ask(self, request: DecisionRequest) -> PolicyInputs:
+        if request.features is not None:
             raise Invalid("the actions of this model have no features: leave `features` out")
-        if exclude is not None:
-            _check_exclusion(actions, features)
-            mask = _all_but(self._places, exclude, self._mask)
-            return PolicyInputs(None, mask, self._n_known, self.names, None)
-        if actions is None:
-            return PolicyInputs(None, self._mask, self._n_known, self.names, None)
-        return PolicyInputs(None, *self._restrict(actions))
+        _check_exclusion(request)
+        if request.actions is not None:
+            return PolicyInputs(None, *self._restrict(request.actions))
+        return PolicyInputs(None, self._eligible(request), self._n_known, self.names, None)
 
     def _restrict(
         self, actions: Sequence[str], *, past: bool = False
@@ -170,11 +164,11 @@ class FixedActions(ActionSpace):
         return mask, len(actions), actions, places
 
     def recall(self, row: DecisionRow) -> Recalled | None:
+        named = decode_names(row.actions)
         action = self._places.get(row.action)
         if action is None:
             return None
-        mask = _past(self._mask, action)
-        named = decode_names(row.actions)
+        mask = None if self._mask is None else _past(self._mask, action)
         if named.actions is not None:
             there = [name for name in named.actions if name in self._places]
             mask = self._restrict(there, past=True)[0]
@@ -208,26 +202,20 @@ class FeaturedActions(ActionSpace):
         self._encoder: Encoder | None = part(model, "encoder")
         self._rows = np.empty((0, width)) if features is None else features
 
-    def ask(
-        self,
-        actions: Sequence[str] | None,
-        features: Brought | None,
-        exclude: Sequence[str] | None = None,
-    ) -> PolicyInputs:
-        if exclude is not None:
-            _check_exclusion(actions, features)
-        if features is not None:
-            return self._brought(actions, features)
+    def ask(self, request: DecisionRequest) -> PolicyInputs:
+        _check_exclusion(request)
+        actions = request.actions
+        if request.features is not None:
+            return self._brought(actions, request.features)
         if self.names is None:
             raise Invalid(
                 "this model has no catalogue of actions: send `features`, one row of "
                 f"{self._n_features} numbers for each action"
             )
         if actions is None:
-            mask = self._mask
-            if exclude is not None:
-                mask = _all_but(self._places, exclude, mask)
-            return PolicyInputs(self._rows[None], mask, len(self.names), self.names, None)
+            return PolicyInputs(
+                self._rows[None], self._eligible(request), len(self.names), self.names, None
+            )
         rows = self._rows[_find(self._places, actions, self.retired)]
         return PolicyInputs(rows[None], None, len(actions), actions, None)
 
@@ -295,7 +283,7 @@ class FeaturedActions(ActionSpace):
         named = decode_names(row.actions)
         if named.actions is None:  # the whole catalogue, which is not copied
             action = self._places.find([row.action])[0]
-            mask = _past(self._mask, action)
+            mask = None if self._mask is None else _past(self._mask, action)
             if named.exclude is not None:
                 mask = _all_but(self._places, named.exclude, mask)
             return Recalled(self._rows[None], mask, action)
@@ -331,13 +319,14 @@ def _offered(names: Sequence[str], known: int, retired: Collection[str]) -> Bool
     return None if mask.all() else mask
 
 
-def _past(mask: BoolArray | None, action: int) -> BoolArray | None:
+def _past(mask: BoolArray, action: int) -> BoolArray | None:
     """Return the mask for a decision of the past; None where its action is no longer offered."""
-    return mask if mask is None or mask[0, action] else None
+    return mask if mask[0, action] else None
 
 
-def _check_exclusion(actions: Sequence[str] | None, features: Brought | None) -> None:
-    if actions is not None or features is not None:
+def _check_exclusion(request: DecisionRequest) -> None:
+    named = request.actions is not None or request.features is not None
+    if request.exclude is not None and named:
         raise Invalid(
             "`exclude` names actions of the model that are not eligible: leave `actions` and "
             "`features` out"

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
 
-from latentbandits.serving.engine.actions import PolicyInputs, UnknownAction
+from latentbandits.models.numerics.arrays import concatenate, separate
+from latentbandits.serving.engine.actions import LARGE, PolicyInputs, Recalled, UnknownAction
 from latentbandits.serving.engine.choosing import Chooser, PendingDecision, answer_of, decision_row
-from latentbandits.serving.engine.lists import (
-    click_model_for,
-    encode_observed,
-    observed_rewards,
-    single_value,
-)
+from latentbandits.serving.engine.lists import click_model_for, observed_rewards
 from latentbandits.serving.engine.models import ServedModel, stored_click_model
-from latentbandits.serving.engine.open_session import (
-    UNEXPLAINED,
-    Learned,
-    Live,
-    PendingReward,
-    Told,
+from latentbandits.serving.engine.replay import (
     learn,
-    learn_all,
+    learn_together,
+    recall,
+    state_probabilities,
     visitor_row,
 )
-from latentbandits.serving.engine.sessions import Sessions
+from latentbandits.serving.engine.sessions import UNEXPLAINED, Live, Sessions
+from latentbandits.serving.engine.statistics import STATISTICS, Rates, encode_totals, read_totals
 from latentbandits.serving.engine.values import (
     Decided,
     DecisionRequest,
+    Pending,
     Rewarded,
     RewardReport,
 )
@@ -42,18 +42,58 @@ from latentbandits.serving.records import (
     RewardRow,
     RewardStatus,
     decode_observed,
+    parse_decision_id,
     rewards_by_position,
     shown_actions,
 )
 
+_RECENT = 2_000  # decisions that are kept in memory
+_RECENT_BYTES = 4_000  # largest features of a decision that is kept in memory
+PREDICTED = 16  # the reward of one decision in this many is compared with its prediction
 _encode = msgspec.json.Encoder().encode
 
 
-class Batch:
-    """Pending decisions and rewards of different sessions; `settle` makes and learns them.
+class Told(NamedTuple):
+    """A reward that was reported of the decision of `row`, and by whom."""
 
-    The batch claims the sessions, request ids and event ids of all that is pending. An operation
-    that needs one of them settles the batch first.
+    row: DecisionRow
+    report: RewardReport
+    value: float
+    kind: RewardKind
+    who: str
+    observed: bytes | None = None  # the rewards of a list
+
+
+@dataclass(slots=True, eq=False)
+class PendingReward(Pending[Rewarded]):
+    """A reward that is to be learned.
+
+    `recalled` is its decision as the model knows it; None for a list, and where nothing is learned.
+    """
+
+    live: Live
+    told: Told
+    recalled: Recalled | None = None
+
+
+class Learned(NamedTuple):
+    """A reward with the belief of its session after it.
+
+    `predicted` is the mean of the reward under the belief before it, where it was computed.
+    """
+
+    pending: PendingReward
+    belief: Any
+    probabilities: list[float]
+    predicted: float | None = None
+
+
+class Batch:
+    """A transaction: pending decisions and rewards of different sessions, committed together.
+
+    `settle` makes and learns what is pending, and so does the end of the transaction. The batch
+    claims the sessions, request ids and event ids of all that is pending. An operation that needs
+    one of them settles the batch first.
     """
 
     def __init__(self, sessions: Sessions) -> None:
@@ -67,6 +107,67 @@ class Batch:
         self._claimed: set[int | str] = set()
         self._decisions: list[PendingDecision] = []
         self._rewards: list[PendingReward] = []
+        # Most rewards come soon after their decision, so decisions are kept with their rewards for
+        # a while: only where no other process writes to the store.
+        self._recent: OrderedDict[int, tuple[DecisionRow, RewardRow | None]] = OrderedDict()
+        self.rates = Rates()
+        self._stale = True  # whether the totals and activations must be read from the store
+        self._kept = (b"", 0, 0)  # the totals of the last commit, its decisions and rewards
+
+    # transactions
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit what the block does, at its end, completely or not at all."""
+        try:
+            self.begin()
+            yield
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
+
+    def begin(self) -> None:
+        """Begin a transaction; read again what other processes may have changed."""
+        self._store.begin()
+        if self._stale:
+            self._library.forget()
+            self._library.refresh()
+            self._sessions.statistics = read_totals(self._store)
+            self._kept = self._totals()
+            self._stale = False
+        elif self._store.shared:
+            self._library.refresh()
+
+    def commit(self) -> None:
+        """Settle all that waits, and commit it together with the totals."""
+        self.settle()
+        totals, decisions, rewards = self._totals()
+        before, decided, rewarded = self._kept
+        if totals != before:
+            self._store.put_note(f"{STATISTICS}{self._store.node}", totals)
+        self._store.commit()
+        self._sessions.committed()
+        self._kept = totals, decisions, rewards
+        if decisions > decided or rewards > rewarded:
+            self.rates.count(decisions - decided, rewards - rewarded)
+
+    def _totals(self) -> tuple[bytes, int, int]:
+        """Return the totals as the store keeps them, and the decisions and rewards in them."""
+        statistics = self._sessions.statistics
+        counts, totals = statistics.counts, encode_totals(statistics)
+        return totals, counts.get("decisions", 0), counts.get("applied", 0)
+
+    def rollback(self) -> None:
+        """Undo the transaction, which may have been committed all the same if the store failed."""
+        self._store.rollback()
+        self._claimed.clear()
+        self._decisions = []
+        self._rewards = []
+        self._recent.clear()
+        self._orders.forget()
+        self._sessions.rolled_back()
+        self._stale = True
 
     def settle(self) -> None:
         """Make the decisions and learn the rewards that wait."""
@@ -77,11 +178,10 @@ class Batch:
             rewards, self._rewards = self._rewards, []
             self._keep(learn_all(rewards))
 
-    def drop(self) -> None:
-        """Discard all that waits, because the transaction was rolled back."""
-        self._claimed.clear()
-        self._decisions = []
-        self._rewards = []
+    def forget(self, sessions: Sequence[int]) -> None:
+        """Delete sessions and their log."""
+        self._recent.clear()
+        self._store.delete_sessions(sessions)
 
     # decisions
 
@@ -116,7 +216,7 @@ class Batch:
         clicks = None
         if request.length is not None:
             clicks = click_model_for(self._library, live, request.length, inputs)
-        token = _new_token()
+        token = secrets.randbits(63)  # keeps the id and the draws from being guessed
         waiting = PendingDecision(
             live, request, inputs, order, token, now, fingerprint, clicks, stored
         )
@@ -138,7 +238,7 @@ class Batch:
         elif served.is_grown:
             served = self._library.served(model)
         try:
-            inputs: PolicyInputs | None = _ask(served, request)
+            inputs: PolicyInputs | None = served.space.ask(request)
         except UnknownAction:
             served = self._library.grown(model)
             inputs = _ask_or_default(served, request)
@@ -165,6 +265,7 @@ class Batch:
         waiting, self._decisions = self._decisions, []
         rows = list(map(decision_row, waiting, self.chooser.choose(waiting)))
         self._store.add_decisions(rows)
+        self._remember(rows)
         lives, new = [], set()
         for one, row in zip(waiting, rows, strict=True):
             live, session = one.live, one.live.row
@@ -196,8 +297,35 @@ class Batch:
 
     # rewards
 
-    def tell(self, row: DecisionRow, report: RewardReport, who: str) -> Rewarded | PendingReward:
-        """Take a reward of the decision `row` that is to be settled; or answer it at once."""
+    def decision(self, text: str) -> DecisionRow:
+        """Return the decision of an id; NotFound where there is none."""
+        order, token = parse_decision_id(text)
+        recent = self._recent.get(order)
+        row = self._store.decision(order) if recent is None else recent[0]
+        if row is None or row.token != token:
+            raise NotFound("decision", text)
+        return row
+
+    def _remember(self, rows: Sequence[DecisionRow]) -> None:
+        """Keep decisions that were just made, unless their features are large."""
+        if self._store.shared:
+            return
+        for row in rows:
+            if row.features is None or len(row.features) <= _RECENT_BYTES:
+                self._recent[row.order] = (row, None)
+        while len(self._recent) > _RECENT:
+            self._recent.popitem(last=False)
+
+    def _log_rewards(self, rows: Sequence[RewardRow]) -> None:
+        self._store.add_rewards(rows)
+        for row in rows:
+            recent = self._recent.get(row.decision)
+            if recent is not None:
+                self._recent[row.decision] = (recent[0], row)
+
+    def tell(self, report: RewardReport, who: str = "") -> Rewarded | PendingReward:
+        """Take a reward that is to be settled; or answer it at once."""
+        row = self.decision(report.decision_id)
         if row.session in self._claimed or report.event_id in self._claimed:
             self.settle()
         taken = self._take(row, report, "reward", who)
@@ -229,17 +357,18 @@ class Batch:
     ) -> Rewarded | PendingReward:
         """Check a reward; answer it, unless it is the first of its decision and to be learned."""
         live = self._sessions.get(row.session)  # locks the session in a shared store
-        current = self._store.reward_of(row.order)
+        recent = self._recent.get(row.order)
+        current = self._store.reward_of(row.order) if recent is None else recent[1]
         observed = None
         if row.click_model is None:
-            value = single_value(row, report) + 0.0  # removes negative zero: SQLite stores none
+            value = _single_value(row, report) + 0.0  # removes negative zero: SQLite stores none
             self._check_range(value, live, row)
         else:
             by_position = observed_rewards(row, report, kind, current)
             seen = [reward for reward in by_position if reward is not None]
             for reward in seen:
                 self._check_range(reward, live, row)
-            value, observed = sum(seen), encode_observed(by_position)
+            value, observed = sum(seen), _encode(by_position)
         if current is None and kind == "correction":
             raise NotFound("reward of decision", report.decision_id)
         if current is not None and kind == "default":
@@ -268,39 +397,27 @@ class Batch:
         told = Told(row, report, value, kind, who, observed)
         if live is None:
             at = self._orders.next(row.order)
-            self._store.add_rewards([self._row(told, "late", at, current)])
+            self._log_rewards([_reward_row(told, "late", at, self._clock(), current)])
             self._sessions.statistics.count("late")
             return Rewarded(report.decision_id, "late")
-        live = self._sessions.able(live, row)
-        pending = PendingReward(live.returned(row.time), told)
+        live = live.returned(row.time)
+        recalled = None if observed is not None else recall(live.group, live.served, row)
+        if recalled is None:  # perhaps the model lacks the action
+            able = self._sessions.able(live, row)
+            if able is not live:
+                live = able.returned(row.time)
+                recalled = None if observed is not None else recall(live.group, live.served, row)
         if current is None or current.status == "late":
-            return pending
-        self._replace(pending, current)
+            return PendingReward(live, told, recalled)
+        self._replace(live, told, current)
         return Rewarded(report.decision_id, "applied")
 
     def _check_range(self, value: float, live: Live | None, row: DecisionRow) -> None:
         served = self._library.served(row.model) if live is None else live.served
-        refused = self._settings.out_of_range(value, served.rewards)
-        if refused is not None:
-            raise Invalid(f"value {refused}")
-
-    def _row(
-        self, told: Told, status: RewardStatus, order: int, current: RewardRow | None
-    ) -> RewardRow:
-        """Return a reward as a row of the log; `current` is the row that the reward replaces."""
-        return RewardRow(
-            order=order,
-            decision=told.row.order,
-            session=told.row.session,
-            applies_at=order if current is None else current.applies_at,
-            value=told.value,
-            kind=told.kind,
-            status=status,
-            time=self._clock(),
-            event_id=told.report.event_id,
-            who=told.who,
-            observed=told.observed,
-        )
+        if not served.rewards.low <= value <= served.rewards.high:
+            refused = self._settings.out_of_range(value, served.rewards)
+            if refused is not None:
+                raise Invalid(f"value {refused}")
 
     def _keep(self, learned: Sequence[Learned]) -> None:
         """Log rewards that were learned, save their sessions, and answer them."""
@@ -311,10 +428,10 @@ class Batch:
             live, told, row = pending.live, pending.told, pending.told.row
             session = live.row
             at = self._orders.next(max(session.last_order, row.order))
-            now = session.seen if told.kind == "default" else self._clock()
+            now = self._clock()
             saved = msgspec.structs.replace(
                 session,
-                seen=now,
+                seen=session.seen if told.kind == "default" else now,
                 last_order=at,
                 rewards=session.rewards + 1,
                 reward_sum=session.reward_sum + told.value,
@@ -323,23 +440,22 @@ class Batch:
             lives.append(after)
             if after.ratio >= UNEXPLAINED > live.ratio:
                 statistics.count("unexplained")
-            logged.append(self._row(told, "applied", at, None))
+            logged.append(_reward_row(told, "applied", at, now, None))
             statistics.rewarded(session, row, told.value, predicted=predicted)
             if told.observed is not None:
                 statistics.clicked(decode_observed(told.observed))
             pending.answer = Rewarded(told.report.decision_id, "applied")
         if not logged:
             return
-        self._store.add_rewards(logged)
+        self._log_rewards(logged)
         self._sessions.save(lives)
         every = self._settings.snapshot_rounds
         for live in lives:
             if every and live.row.rewards % every == 0:
                 self._sessions.restoring.snapshot(live)
 
-    def _replace(self, pending: PendingReward, current: RewardRow) -> None:
+    def _replace(self, live: Live, told: Told, current: RewardRow) -> None:
         """Learn another reward in place of `current`: the session is replayed with it."""
-        live, told = pending.live, pending.told
         row, value = told.row, told.value
         session, prior = live.row, live.group.policy.init(1)
         try:
@@ -354,7 +470,7 @@ class Batch:
             reward_sum=session.reward_sum + value - current.value + 0.0,
             revision=session.revision + 1,
         )
-        self._store.add_rewards([self._row(told, "applied", at, current)])
+        self._log_rewards([_reward_row(told, "applied", at, self._clock(), current)])
         self._sessions.statistics.rewarded(session, row, value, current.value)
         if told.observed is not None:
             before = rewards_by_position(row, current)
@@ -364,13 +480,37 @@ class Batch:
         self._sessions.drop(session)
 
 
-def _new_token() -> int:
-    """Return 63 random bits: they keep a decision's id and its draws from being guessed."""
-    return secrets.randbits(63)
+def _reward_row(
+    told: Told, status: RewardStatus, order: int, now: int, current: RewardRow | None
+) -> RewardRow:
+    """Return a reward as a row of the log; `current` is the row that the reward replaces."""
+    return RewardRow(
+        order=order,
+        decision=told.row.order,
+        session=told.row.session,
+        applies_at=order if current is None else current.applies_at,
+        value=told.value,
+        kind=told.kind,
+        status=status,
+        time=now,
+        event_id=told.report.event_id,
+        who=told.who,
+        observed=told.observed,
+    )
 
 
-def _ask(served: ServedModel, request: DecisionRequest) -> PolicyInputs:
-    return served.space.ask(request.actions, request.features, request.exclude)
+def _single_value(row: DecisionRow, report: RewardReport) -> float:
+    """Return the reward of a decision that is no list."""
+    if (
+        isinstance(report.value, msgspec.UnsetType)
+        or report.values is not None
+        or report.clicked is not msgspec.UNSET
+    ):
+        raise Invalid(
+            f"decision {report.decision_id} is the one action {row.action!r}, not a list: send its "
+            "reward as `value`, and nothing else"
+        )
+    return report.value
 
 
 def _ask_or_default(served: ServedModel, request: DecisionRequest) -> PolicyInputs | None:
@@ -378,7 +518,7 @@ def _ask_or_default(served: ServedModel, request: DecisionRequest) -> PolicyInpu
     default is played.
     """
     try:
-        return _ask(served, request)
+        return served.space.ask(request)
     except UnknownAction:
         if request.default is None:
             raise
@@ -398,3 +538,103 @@ def _fingerprint(request: DecisionRequest) -> bytes:
 def _check_default(request: DecisionRequest) -> None:
     if request.actions is None or request.default not in request.actions:
         raise Invalid(f"default {request.default!r} must be one of `actions`")
+
+
+def learn_all(waiting: Sequence[PendingReward]) -> list[Learned]:
+    """Return the beliefs after these rewards, one of each session.
+
+    A reward that is invalid for the model, or after which no state can be believed, gets its answer
+    instead.
+    """
+    alike: dict[Any, list[PendingReward]] = {}
+    learned: list[Learned] = []
+    for i, one in enumerate(waiting):
+        if one.told.observed is not None:  # the number of observed positions differs
+            alike[i] = [one]
+        elif one.recalled is None:
+            learned.append(Learned(one, one.live.belief, one.live.probabilities))
+        else:
+            alike.setdefault(_kind(i, one, one.recalled), []).append(one)
+    for some in alike.values():
+        learned += _learn_alike(some)
+    return [one for one in learned if _is_believable(one)]
+
+
+def _learn_alike(some: Sequence[PendingReward]) -> list[Learned]:
+    """Learn rewards of sessions of one policy, whose contexts have one shape; or of one list."""
+    live, told = some[0].live, some[0].told
+    policy = live.group.policy
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # _is_believable checks for it
+            if told.observed is not None:
+                belief = learn(
+                    live.group, live.served, live.belief, told.row, told.value, told.observed
+                )
+            else:
+                beliefs = [one.live.belief for one in some]
+                belief = learn_together(
+                    policy,
+                    beliefs[0] if len(some) == 1 else concatenate(beliefs),
+                    [cast(Recalled, one.recalled) for one in some],
+                    [one.told.row for one in some],
+                    [one.told.value for one in some],
+                )
+            states = state_probabilities(policy, belief, len(some))
+    except ValueError as error:  # one reward is invalid for the model
+        if len(some) > 1:
+            return [one for each in some for one in _learn_alike([each])]
+        some[0].answer = Invalid(f"value {told.value}: {error}")
+        return []
+    after = [belief] if len(some) == 1 else separate(belief, len(some))
+    return list(map(Learned, some, after, states, map(_predict, some)))
+
+
+def _predict(pending: PendingReward) -> float | None:
+    """Return the mean of a reward under its session's belief, for some of the decisions.
+
+    It takes about as long as learning the reward, so one decision in PREDICTED is chosen by its
+    token. A decision of a former model has no prediction of the session's model, a list none.
+    """
+    live, row, recalled = pending.live, pending.told.row, pending.recalled
+    if (
+        recalled is None
+        or row.token % PREDICTED
+        or row.model != live.row.model
+        or live.group.n_users is not None
+    ):
+        return None
+    context, action = recalled.context, recalled.action
+    if context is not None and live.served.model.n_actions is None:
+        context, action = context[:, action : action + 1], 0
+    means = live.policy.mean_rewards(live.belief, context)
+    if means is None or not math.isfinite(means[0, action]):
+        return None
+    return float(means[0, action])
+
+
+def _is_believable(learned: Learned) -> bool:
+    """Return whether states have probabilities after a reward; if not, it is refused."""
+    pending = learned.pending
+    if math.isfinite(sum(learned.probabilities)):
+        return True
+    pending.answer = Invalid(
+        f"value {pending.told.value} is so far from anything the model {pending.live.served.name} "
+        "expects that no state could be believed after it: check its unit"
+    )
+    return False
+
+
+def _kind(place: int, pending: PendingReward, recalled: Recalled) -> Any:
+    """Return the key by which rewards are batched; `place` if one must be learned alone."""
+    context, eligible = recalled.context, recalled.eligible
+    group = pending.live.group
+    if not group.order_free or group.n_users is not None:
+        return place
+    if context is not None and context.size > LARGE:
+        return place
+    return (
+        id(group.policy),
+        None if context is None else context.shape,
+        None if eligible is None else eligible.shape,
+        pending.told.row.propensity is None,
+    )

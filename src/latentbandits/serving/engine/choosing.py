@@ -7,7 +7,7 @@ whether it is made alone, together with others, or again from the log.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,8 +21,9 @@ from latentbandits.policies import Decision
 from latentbandits.policies.decision import StreamPerSession
 from latentbandits.policies.lists import CountedDraws, unroll
 from latentbandits.serving.engine.actions import LARGE, Named, PolicyInputs, encode_names, visit
-from latentbandits.serving.engine.open_session import Live, joined
-from latentbandits.serving.engine.values import Decided, DecisionRequest
+from latentbandits.serving.engine.replay import joined
+from latentbandits.serving.engine.sessions import Live
+from latentbandits.serving.engine.values import Decided, DecisionRequest, Pending
 from latentbandits.serving.records import (
     FALLBACK,
     DecisionRow,
@@ -46,8 +47,8 @@ class Chosen(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(slots=True, eq=False)
-class PendingDecision:
-    """A decision that was asked for; `answer` is there once the decisions are settled."""
+class PendingDecision(Pending[Decided]):
+    """A decision that was asked for."""
 
     live: Live
     request: DecisionRequest
@@ -58,7 +59,6 @@ class PendingDecision:
     fingerprint: bytes | None = None
     clicks: ClickModel | None = None  # of a list; None: the request is for one action
     stored: Live | None = None  # the session to be kept: before its belief moved after a pause
-    answer: Decided | None = None
 
 
 class Stream:
@@ -98,24 +98,15 @@ class RowGenerator(StreamPerSession):
 
     def standard_normal(self, size: int | tuple[int, ...]) -> FloatArray:
         """Draw from N(0, 1)."""
-        values, rows = self._empty(size)
-        for i, generator in enumerate(self._generators):
-            generator.standard_normal(out=values[i * rows : (i + 1) * rows])
-        return values
+        return self._drawn(np.random.Generator.standard_normal, size)
 
     def standard_exponential(self, size: int | tuple[int, ...]) -> FloatArray:
         """Draw from the exponential distribution of mean 1."""
-        values, rows = self._empty(size)
-        for i, generator in enumerate(self._generators):
-            generator.standard_exponential(out=values[i * rows : (i + 1) * rows])
-        return values
+        return self._drawn(np.random.Generator.standard_exponential, size)
 
     def random(self, size: int | tuple[int, ...]) -> FloatArray:
         """Draw from the uniform distribution on [0, 1)."""
-        values, rows = self._empty(size)
-        for i, generator in enumerate(self._generators):
-            generator.random(out=values[i * rows : (i + 1) * rows])
-        return values
+        return self._drawn(np.random.Generator.random, size)
 
     def random_where(self, tied: BoolArray, size: tuple[int, ...]) -> FloatArray:
         """Draw only for sessions one of whose rows is tied, as they would alone; 0 elsewhere."""
@@ -123,6 +114,12 @@ class RowGenerator(StreamPerSession):
         values[...] = 0.0
         for i in np.flatnonzero(tied.reshape(len(self._generators), -1).any(axis=1)).tolist():
             self._generators[i].random(out=values[i * rows : (i + 1) * rows])
+        return values
+
+    def _drawn(self, draw: Callable[..., Any], size: int | tuple[int, ...]) -> FloatArray:
+        values, rows = self._empty(size)
+        for i, generator in enumerate(self._generators):
+            draw(generator, out=values[i * rows : (i + 1) * rows])
         return values
 
     def _empty(self, size: int | tuple[int, ...]) -> tuple[FloatArray, int]:
@@ -167,7 +164,8 @@ class Chooser:
         inputs = [cast(PolicyInputs, each.inputs) for each in some]
         first = inputs[0]
         rng = self._generator(some)
-        belief = concatenate([each.live.belief for each in some])
+        beliefs = [each.live.belief for each in some]
+        belief = beliefs[0] if len(some) == 1 else concatenate(beliefs)
         context = None if first.context is None else joined([each.context for each in inputs])
         if first.visitor is not None:
             context = visit(first.visitor, context)

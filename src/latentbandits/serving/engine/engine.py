@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,30 +14,18 @@ import numpy as np
 from latentbandits.policies.registry import AUTO
 from latentbandits.serving.engine.actions import decode_names
 from latentbandits.serving.engine.batch import Batch
-from latentbandits.serving.engine.choosing import PendingDecision, answer_of
+from latentbandits.serving.engine.choosing import answer_of
 from latentbandits.serving.engine.idempotency import drop_ids
 from latentbandits.serving.engine.models import Library, ServedModel, extended, read_click_model
-from latentbandits.serving.engine.open_session import (
-    Live,
-    PendingReward,
-    first_belief,
-    latest_time,
-    replay,
-    state_probabilities,
-)
-from latentbandits.serving.engine.sessions import OrderSequence, Sessions, milliseconds
-from latentbandits.serving.engine.statistics import (
-    STATISTICS,
-    Rates,
-    Statistics,
-    encode_totals,
-    read_totals,
-)
+from latentbandits.serving.engine.replay import first_belief, replay, state_probabilities
+from latentbandits.serving.engine.sessions import Live, OrderSequence, Sessions, milliseconds
+from latentbandits.serving.engine.statistics import Statistics
 from latentbandits.serving.engine.values import (
     Decided,
     DecisionRequest,
     Forgotten,
     NewAction,
+    Pending,
     Rewarded,
     RewardReport,
 )
@@ -48,12 +35,10 @@ from latentbandits.serving.records import (
     ActivationMode,
     ActivationRow,
     AuditRow,
-    DecisionRow,
     ModelRow,
     RewardedDecision,
     SessionRow,
     decision_id,
-    parse_decision_id,
     shown_actions,
 )
 from latentbandits.serving.settings import TRIAL, EngineSettings
@@ -97,10 +82,7 @@ class Engine:
         settings.check()
         self.clock = clock
         self._orders = OrderSequence(store)
-        capacity_bytes = int(settings.cached_megabytes * 2**20)
-        self.library = Library(store, settings.policies(), settings.explore, capacity_bytes // 2)
-        self.rates = Rates()
-        self._stale = True
+        self.library = Library(store, settings.policies(), settings)
         store.begin()
         store.lock_activations()  # of two processes that start at once, one draws the notes
         salt = self._random_note(_SALT, 16)
@@ -111,8 +93,8 @@ class Engine:
         store.commit()
         self.sessions = Sessions(store, self.library, self._orders, clock, settings, salt)
         self.batch = Batch(self.sessions)
+        self.transaction = self.batch.transaction
         self._next_pruning = 0
-        self._kept = (b"", 0, 0)  # the totals of the last commit, its decisions and rewards
 
     @property
     def statistics(self) -> Statistics:
@@ -125,58 +107,6 @@ class Engine:
             value = secrets.token_bytes(size)
             self.store.put_note(name, value)
         return value
-
-    # transactions
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Commit what the block does, at its end, completely or not at all."""
-        try:
-            self.begin()
-            yield
-            self.commit()
-        except BaseException:
-            self.rollback()
-            raise
-
-    def begin(self) -> None:
-        """Begin a transaction; read again what other processes may have changed."""
-        self.store.begin()
-        if self._stale:
-            self.library.forget()
-            self.library.refresh()
-            self.sessions.statistics = read_totals(self.store)
-            self._kept = self._totals()
-            self._stale = False
-        elif self.store.shared:
-            self.library.refresh()
-
-    def commit(self) -> None:
-        """Settle all that waits, and commit it together with the totals."""
-        self.settle()
-        totals, decisions, rewards = self._totals()
-        before, decided, rewarded = self._kept
-        if totals != before:
-            self.store.put_note(f"{STATISTICS}{self.store.node}", totals)
-        self.store.commit()
-        self.sessions.committed()
-        self._kept = totals, decisions, rewards
-        if decisions > decided or rewards > rewarded:
-            self.rates.count(decisions - decided, rewards - rewarded)
-
-    def _totals(self) -> tuple[bytes, int, int]:
-        """Return the totals as the store keeps them, and the decisions and rewards in them."""
-        counts = self.statistics.counts
-        totals = encode_totals(self.statistics)
-        return totals, counts.get("decisions", 0), counts.get("applied", 0)
-
-    def rollback(self) -> None:
-        """Undo the transaction, which may have been committed all the same if the store failed."""
-        self.store.rollback()
-        self.batch.drop()
-        self._orders.forget()
-        self.sessions.rolled_back()
-        self._stale = True
 
     def audit(self, who: str, action: str, detail: str) -> None:
         """Add a line to the audit log."""
@@ -194,11 +124,11 @@ class Engine:
         if_active: str | None = None,
         click_model: str | None = None,
     ) -> ServedModel:
-        """Use this model from now on; Invalid, and the old one goes on, if it is no good.
+        """Use this model from now on; Invalid, and the old model stays, if it cannot be served.
 
-        In the mode "trial" half of the new sessions use it, until the next activation. With
-        `if_active`, Conflict where another model than that one is active. `click_model` is that of
-        lists, the setting by default, where "auto" is what the model's fit says.
+        In the mode "trial" half of the new sessions use it, until the next activation. `if_active`
+        is the id of a model: Conflict where another model is active. `click_model` is for lists;
+        the default is the setting, and "auto" is the click model that the model's fit notes.
         """
         self._lock_models()
         if if_active is not None and self.library.active.model != if_active:
@@ -264,7 +194,7 @@ class Engine:
         Without the lock, two processes that add an action at once would both extend the same
         catalogue, and one of the actions would be lost.
         """
-        self.settle()
+        self.batch.settle()
         self.store.lock_activations()
         self.library.refresh()
 
@@ -307,30 +237,11 @@ class Engine:
 
     def decide(self, request: DecisionRequest) -> Decided:
         """Choose an action for a session, and log it."""
-        answer = self.ask(request)
-        if isinstance(answer, PendingDecision):
-            self.settle()
-            assert answer.answer is not None
-            answer = answer.answer
+        answer = self.batch.ask(request)
+        if isinstance(answer, Pending):
+            self.batch.settle()
+            return answer.result()
         return answer
-
-    def ask(self, request: DecisionRequest) -> Decided | PendingDecision:
-        """Ask for a decision that `settle` makes together with others that wait."""
-        return self.batch.ask(request)
-
-    def settle(self) -> None:
-        """Make the decisions and learn the rewards that wait, all of different sessions.
-
-        The transaction's end does so too.
-        """
-        self.batch.settle()
-
-    def decision(self, order: int, token: int, text: str) -> DecisionRow:
-        """Return the row of a decision; NotFound, with its id as `text`, where there is none."""
-        row = self.store.decision(order)
-        if row is None or row.token != token:
-            raise NotFound("decision", text)
-        return row
 
     def recompute(self, text: str) -> Decided:
         """Make a logged decision again, and return it as it was: action, propensity and states.
@@ -339,15 +250,14 @@ class Engine:
 
         Needs the policy and the propensity settings of that time.
         """
-        order, token = parse_decision_id(text)
-        row = self.decision(order, token, text)
+        row = self.batch.decision(text)
         session = self.store.session(row.session)
         served = self.library.served(row.model)
         group = served.of_group(row.group)
         policy = group.policy
         if session is None or row.policy not in (group.text, policy.name, FALLBACK):
             raise Invalid(f"{text} was decided by {row.policy}; this engine has {group.text}")
-        known = self.store.applied(row.session, merged=session.members > 0, before=order)
+        known = self.store.applied(row.session, merged=session.members > 0, before=row.order)
         features: Any = None
         if row.features is not None:
             features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
@@ -356,7 +266,7 @@ class Engine:
         if any(served.lacks(one.decision) for one in known) or not all(
             map(served.space.has, actions)
         ):
-            served = self.library.grown(row.model, before=order)
+            served = self.library.grown(row.model, before=row.order)
             group = served.of_group(row.group)
         start = first_belief(group.policy, session)
         belief = replay(group, served, known, start)
@@ -364,7 +274,7 @@ class Engine:
             session, rounds=row.round - 1, model=row.model, group=row.group
         )
         states = state_probabilities(group.policy, belief)[0]
-        learned_at = latest_time(None, [one.decision for one in known])
+        learned_at = max((one.decision.time for one in known), default=None)
         live = Live(then, served, group, belief, states, len(known), learned_at=learned_at)
         live = live.returned(row.time)
         request = DecisionRequest(
@@ -384,23 +294,16 @@ class Engine:
 
     def reward(self, report: RewardReport, who: str = "") -> Rewarded:
         """Learn the reward of a decision, once."""
-        answer = self.tell(report, who)
-        if isinstance(answer, PendingReward):
-            self.settle()
+        answer = self.batch.tell(report, who)
+        if isinstance(answer, Pending):
+            self.batch.settle()
             return answer.result()
         return answer
 
-    def tell(self, report: RewardReport, who: str = "") -> Rewarded | PendingReward:
-        """Take the reward of a decision, which `settle` learns together with others that wait."""
-        order, token = parse_decision_id(report.decision_id)
-        row = self.decision(order, token, report.decision_id)
-        return self.batch.tell(row, report, who)
-
     def correct(self, report: RewardReport, who: str = "") -> Rewarded:
         """Replace the reward of a decision, which its session then has learned instead."""
-        self.settle()
-        order, token = parse_decision_id(report.decision_id)
-        row = self.decision(order, token, report.decision_id)
+        self.batch.settle()
+        row = self.batch.decision(report.decision_id)
         answer = self.batch.report(row, report, "correction", who)
         if answer.status != "duplicate":
             self.audit(who, "correct", f"decision {report.decision_id} to {report.told()}")
@@ -415,7 +318,7 @@ class Engine:
 
     def latest(self, name: str, most: int = _HISTORY) -> tuple[Live, list[int]]:
         """Return a session and the orders of its latest decisions, `most` at most."""
-        self.settle()
+        self.batch.settle()
         live = self._existing(name)
         return live, self.store.latest(live.row.key, most, merged=live.row.members > 0)
 
@@ -427,7 +330,7 @@ class Engine:
 
     def delete(self, name: str, who: str = "") -> Forgotten:
         """Forget all sessions of this name, those merged with them, and all their decisions."""
-        self.settle()
+        self.batch.settle()
         rows = {row.key: row for row in self.store.generations(name)}
         if not rows:
             raise NotFound("session", name)
@@ -444,13 +347,13 @@ class Engine:
                 self.statistics.left(row)
                 self.statistics.count("deleted")
             self.sessions.drop(row)
-        self.store.delete_sessions(list(rows))
+        self.batch.forget(list(rows))
         self.audit(who, "forget", f"{len(rows)} sessions of one user")
         return Forgotten(name, len(rows))
 
     def merge(self, into: str, other: str, who: str = "") -> None:
         """Merge two sessions of one user: from now on `other` is another name of `into`."""
-        self.settle()
+        self.batch.settle()
         names = sorted((into, other))  # all processes take locks in the same order
         members = {name: self._existing(name) for name in names}
         kept, merged = members[into], members[other]
@@ -475,13 +378,13 @@ class Engine:
 
         Once an hour, former catalogues that no session can have used are forgotten too.
         """
-        self.settle()
+        self.batch.settle()
         now = self.clock()
         expired = self.sessions.end_expired(limit)
         oldest = now - int(self.settings.retention * 1000)
         old = self.store.unseen_since(oldest, limit, is_open=False)
         gone = [row.key for row in old if self._ended(row, oldest)]
-        self.store.delete_sessions(gone)
+        self.batch.forget(gone)
         if now >= self._next_pruning:
             self._next_pruning = now + _PRUNING
             self.library.prune(now)

@@ -16,8 +16,8 @@ from latentbandits.models.clicks import Cascade, ClickModel
 from latentbandits.policies.lists import check_click_model
 from latentbandits.serving.engine.actions import PolicyInputs
 from latentbandits.serving.engine.models import Library, stored_click_model
-from latentbandits.serving.engine.open_session import Live
-from latentbandits.serving.engine.values import RewardReport
+from latentbandits.serving.engine.sessions import Live
+from latentbandits.serving.engine.values import MAX_LENGTH, RewardReport
 from latentbandits.serving.errors import Conflict, Invalid
 from latentbandits.serving.records import (
     DecisionRow,
@@ -26,9 +26,6 @@ from latentbandits.serving.records import (
     rewards_by_position,
     shown_actions,
 )
-
-MAX_LENGTH = 100
-_encode = msgspec.json.Encoder().encode
 
 
 def click_model_for(
@@ -56,16 +53,6 @@ def click_model_for(
     return clicks
 
 
-def single_value(row: DecisionRow, report: RewardReport) -> float:
-    """Return the reward of a decision that is no list."""
-    if isinstance(report.value, msgspec.UnsetType) or report.values is not None or _clicked(report):
-        raise Invalid(
-            f"decision {report.decision_id} is the one action {row.action!r}, not a list: send its "
-            "reward as `value`, and nothing else"
-        )
-    return report.value
-
-
 def observed_rewards(
     row: DecisionRow, report: RewardReport, kind: RewardKind, current: RewardRow | None
 ) -> list[float | None]:
@@ -89,11 +76,6 @@ def observed_rewards(
         raise Invalid(f"list {report.decision_id}: {error}") from None
     # adding 0.0 removes negative zero, which SQLite does not store
     return [None if math.isnan(value) else value + 0.0 for value in seen]
-
-
-def encode_observed(observed: Sequence[float | None]) -> bytes:
-    """Return the rewards of a list as the log keeps them."""
-    return _encode(observed)
 
 
 def _clicked(report: RewardReport) -> bool:

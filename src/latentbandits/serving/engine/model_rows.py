@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
-from latentbandits.models.artefacts.catalogue import Catalogue, Places
-from latentbandits.models.artefacts.files import (
+from latentbandits.models.artefacts import (
     ARRAYS_FILE,
     MANIFEST_FILE,
     ArtefactError,
+    Catalogue,
+    Places,
     load_files,
     model_files,
     notes_of,
@@ -28,7 +29,7 @@ _MAX_BYTES = 256 * 2**20
 _ID_DIGITS = 12
 
 
-def read_artefact(path: Path, name: str | None = None) -> ModelRow:
+def read_artefact(path: Path) -> ModelRow:
     """Return the files of a saved model, as a row; Invalid if they cannot be read."""
     try:
         if sum(_size(path / file) for file in (MANIFEST_FILE, ARRAYS_FILE)) > _MAX_BYTES:
@@ -36,7 +37,7 @@ def read_artefact(path: Path, name: str | None = None) -> ModelRow:
         contents = read_files(path)
     except ArtefactError as error:
         raise Invalid(str(error)) from None
-    return model_row(contents, name or path.name)
+    return model_row(contents, path.name)
 
 
 def _size(file: Path) -> int:

@@ -17,8 +17,7 @@ import msgspec
 import numpy as np
 
 from latentbandits.beliefs.encoding import can_encode
-from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.artefacts.files import model_files, to_arrays
+from latentbandits.models.artefacts import Catalogue, model_files, to_arrays
 from latentbandits.models.attributes.items import add_items
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.clicks import ClickModel, Each, as_click_model
@@ -38,7 +37,13 @@ from latentbandits.serving.records import (
     ModelRow,
     shown_actions,
 )
-from latentbandits.serving.settings import MAIN, UNLIMITED, RewardRange, reward_range
+from latentbandits.serving.settings import (
+    MAIN,
+    UNLIMITED,
+    EngineSettings,
+    RewardRange,
+    reward_range,
+)
 from latentbandits.serving.stores.protocol import LAST, Store
 
 DEFAULT_POLICY = "mmTS"
@@ -64,12 +69,13 @@ class GroupPolicy:
 
     text: str
     policy: AnyPolicy
-    can_snapshot: bool
+    can_snapshot: bool  # not with pauses: then a belief depends on the last decision's time too
     belief_bytes: int  # size of a new session's belief
     order_free: bool  # see `is_order_free`
     draws_depend_on_order: bool  # see `draws_depend_on_order`
     state_prior: tuple[float, ...]  # see `fixed_state_prior`
     n_users: int | None = None  # users of a population, for a policy that learns across users
+    session_gap: float | None = None  # seconds after which the belief moves: see `replay.moved_to`
 
 
 def _noted_click_model(noted: Mapping[str, Any]) -> str:
@@ -94,15 +100,6 @@ def read_click_model(text: str, name: str) -> ClickModel:
 def stored_click_model(text: str) -> ClickModel:
     """Return the click model of a text that the store has."""
     return as_click_model(text)
-
-
-def can_snapshot(policy: AnyPolicy) -> bool:
-    """Return whether beliefs of this policy are kept in the store.
-
-    With pauses a belief depends on the time of the last decision too, which a snapshot lacks.
-    """
-    pauses = getattr(policy.model_or_none, "session_gap", None) is not None
-    return can_encode(policy) and not pauses
 
 
 def make_policy(text: str, model: Any, items: FloatArray | None = None) -> AnyPolicy:
@@ -192,7 +189,7 @@ class ServedModel:
 
     @cached_property
     def is_grown(self) -> bool:
-        """Whether actions were added that the model was not learned for."""
+        """True if actions were added that the model was not learned for."""
         return bool(self.space.new)
 
     def lacks(self, row: DecisionRow) -> bool:
@@ -207,7 +204,7 @@ class ServedModel:
 
     @property
     def has_population(self) -> bool:
-        """Whether the policy of some group learns across users."""
+        """True if the policy of some group learns across users."""
         return any(group.n_users is not None for group in self.policies.values())
 
     def of_group(self, group: str) -> GroupPolicy:
@@ -294,21 +291,23 @@ class Memory:
 class Library:
     """Loads models from the store as sessions need them, and knows which one is active.
 
+    Half of the memory for sessions may hold models besides the active one that no session uses.
+
     Args:
-        capacity_bytes: what models besides the active one may take where no session uses them.
+        policies: the policy of each group.
     """
 
     def __init__(
         self,
         store: Store,
         policies: Mapping[str, str],
-        explore: float = 0.0,
-        capacity_bytes: int = 24 * 2**20,
+        settings: EngineSettings | None = None,
     ) -> None:
+        settings = EngineSettings() if settings is None else settings
         self._store = store
         self._texts = policies  # policy texts by group
-        self._explore = explore
-        self._capacity_bytes = capacity_bytes
+        self._settings = settings
+        self._capacity_bytes = int(settings.cached_megabytes * 2**20) // 2
         self.memory = Memory()
         # By model id and the new actions that a model was grown by: all that something refers to,
         # and those that were used last.
@@ -450,9 +449,10 @@ class Library:
         text = self._texts[group]
         if text == AUTO:
             text = notes(row).get("recommended_policy") or self.tuned(row.id) or DEFAULT_POLICY
-        if self._explore == 0:
+        explore = self._settings.explore
+        if explore == 0:
             return text
-        return str(PolicySpec("Exploring", {"policy": text, "e": self._explore}))
+        return str(PolicySpec("Exploring", {"policy": text, "e": explore}))
 
     def grown(self, model_id: str, before: int = LAST) -> ServedModel:
         """Return a model with the actions added that it lacks and other models had.
@@ -530,7 +530,7 @@ class Library:
         policies = self._policies(row, model, items)
         space = action_space(model, catalogue)
         try:
-            rewards = reward_range(model, notes(row))
+            rewards = self._settings.limits(reward_range(model, notes(row)))
         except (TypeError, ValueError) as error:
             raise Invalid(f"{row.name}: its note reward_range: {error}") from None
         clicks = read_click_model(_noted_click_model(notes(row)), row.name)
@@ -556,15 +556,17 @@ class Library:
                 text = self._text(group, row)
                 policy = make_policy(text, model, items)
                 belief = policy.init(1)
+                gap = getattr(policy.model_or_none, "session_gap", None)
                 policies[group] = GroupPolicy(
                     text,
                     policy,
-                    can_snapshot(policy),
+                    can_encode(policy) and gap is None,
                     _bytes_of(belief),
                     is_order_free(policy, model),
                     draws_depend_on_order(belief),
                     fixed_state_prior(policy, belief),
                     policy.population_size,
+                    gap,
                 )
         except (TypeError, ValueError, OverflowError, MemoryError) as error:
             raise Invalid(f"{row.name}: {error}") from None

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 import msgspec
@@ -67,15 +67,19 @@ class GroupTotals(msgspec.Struct, array_like=True):
     counts_squared: float = 0.0
     rounds: list[RoundTotals] = msgspec.field(default_factory=list)
 
-    def add_session(self, total: float, count: int, sign: int = 1) -> None:
-        """Add the reward sum and count of a session; sign -1 takes them away."""
-        if count:
-            self.sessions += sign
-            self.rewards += sign * count
-            self.reward_sum += sign * total
-            self.sums_squared += sign * total * total
-            self.sums_by_counts += sign * total * count
-            self.counts_squared += sign * count * count
+    def add_session(self, total: float, count: int) -> None:
+        """Add the reward sum and count of a session."""
+        self.change_session((0.0, 0), (total, count))
+
+    def change_session(self, before: tuple[float, int], after: tuple[float, int]) -> None:
+        """Put the reward sum and count of a session in the place of the earlier ones."""
+        (old, had), (total, count) = before, after
+        self.sessions += bool(count) - bool(had)
+        self.rewards += count - had
+        self.reward_sum += total - old
+        self.sums_squared += total * total - old * old
+        self.sums_by_counts += total * count - old * had
+        self.counts_squared += count * count - had * had
 
     def round(self, number: int) -> RoundTotals | None:
         """Return the totals of a round; None beyond the rounds that are counted."""
@@ -189,12 +193,9 @@ class Statistics(msgspec.Struct):
     def merged(self, into: SessionRow, other: SessionRow) -> None:
         """Count two sessions as one."""
         self.left(other)
-        self.group(into.group).add_session(into.reward_sum, into.rewards, sign=-1)
-        self.group(other.group).add_session(other.reward_sum, other.rewards, sign=-1)
         both = into.reward_sum + other.reward_sum, into.rewards + other.rewards
-        self.group(into.group).add_session(*both)
-        self.earned(other.group, other.started, (other.reward_sum, other.rewards), (0.0, 0))
-        self.earned(into.group, into.started, (into.reward_sum, into.rewards), both)
+        self.earned(other, (0.0, 0))
+        self.earned(into, both)
         self.count("merged")
 
     def rewarded(
@@ -210,14 +211,9 @@ class Statistics(msgspec.Struct):
         `replaced` is the decision's earlier reward, which this one takes the place of; `predicted`
         is the reward that was expected, where that is known.
         """
-        totals = self.group(session.group)
         more = 0 if replaced is not None else 1
         old = replaced or 0.0
-        before = session.reward_sum, session.rewards
-        after = before[0] + value - old, before[1] + more
-        totals.add_session(*before, sign=-1)
-        totals.add_session(*after)
-        self.earned(session.group, session.started, before, after)
+        self.earned(session, (session.reward_sum + value - old, session.rewards + more))
         tally = self.tally(row.policy, row.model)
         tally.rewards += more
         tally.reward_sum += value - old
@@ -227,18 +223,20 @@ class Statistics(msgspec.Struct):
             tally.received_sum += value
             tally.error_squares += (value - predicted) ** 2
         self.count("applied" if more else "replaced")
-        one = totals.round(row.round)
+        one = self.group(session.group).round(row.round)
         if one is not None:
             one.rewards += more
             one.reward_sum += value - old
             one.reward_squares += value * value - old * old
 
-    def earned(
-        self, group: str, started: int, before: tuple[float, int], after: tuple[float, int]
-    ) -> None:
-        """Count the rewards of a session (sum, number) on the day that it began, of the latest."""
-        days, day = self.days.setdefault(group, {}), started // _DAY_MS
-        if started < self.days_from:
+    def earned(self, session: SessionRow, after: tuple[float, int]) -> None:
+        """Count the rewards (sum, number) of a session, which is here as it was before: in its
+        group, and on the day that it began if that is one of the latest.
+        """
+        before = session.reward_sum, session.rewards
+        self.group(session.group).change_session(before, after)
+        days, day = self.days.setdefault(session.group, {}), session.started // _DAY_MS
+        if session.started < self.days_from:
             return
         totals = days.get(day)
         if totals is None:
@@ -248,8 +246,7 @@ class Statistics(msgspec.Struct):
             for old in [one for one in days if one <= day - DAYS]:
                 del days[old]
             totals = days[day] = GroupTotals()
-        totals.add_session(*before, sign=-1)
-        totals.add_session(*after)
+        totals.change_session(before, after)
 
     def move_share(self, model: str, before: Sequence[float], after: Sequence[float]) -> None:
         """Update the totals for changed state probabilities of a session.
@@ -312,14 +309,13 @@ def _add(total: msgspec.Struct, part: msgspec.Struct) -> None:
 class Rates:
     """Count decisions and rewards in each second of the last minutes."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
-        self._started = int(clock())
+    def __init__(self) -> None:
+        self._started = int(time.time())
         self._seconds: deque[list[int]] = deque(maxlen=KEPT)  # [second, decisions, rewards]
 
     def count(self, decisions: int = 0, rewards: int = 0) -> None:
         """Count decisions and rewards of the present second."""
-        now = int(self._clock())
+        now = int(time.time())
         if not self._seconds or self._seconds[-1][0] != now:
             self._seconds.append([now, 0, 0])
         self._seconds[-1][1] += decisions
@@ -327,7 +323,7 @@ class Rates:
 
     def view(self) -> RatesView:
         """Return the rates of the last ten whole seconds, and the counts of each second."""
-        now = int(self._clock())
+        now = int(time.time())
         span = max(1, min(_AVERAGED, now - self._started))
         whole = [second for second in self._seconds if now - span <= second[0] < now]
         return RatesView(

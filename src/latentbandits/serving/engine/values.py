@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
+from msgspec import Meta
 
-UserValue: TypeAlias = str | float | bool | None
-FeatureValue: TypeAlias = str | float | bool | list[float] | None
+from latentbandits.serving.errors import Refused
+
 RewardAnswer = Literal["applied", "duplicate", "late"]
+Answer = TypeVar("Answer")
+MAX_LENGTH = 100  # actions of a list
+_MOST_ACTIONS = 1_000
+_MOST_FEATURES = 1_000
+_MOST_ATTRIBUTES = 100
+_LARGEST = 1e9  # bound of a reward or feature, far below overflow
+
+# The limits hold for messages, which are checked when they are decoded.
+Id = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[^\x00-\x1f\x7f]+(?![\x00-\x1f\x7f])$",
+        description="Any text of 1 to 200 characters without control characters.",
+    ),
+]
+Number = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
+Text = Annotated[str, Meta(max_length=200)]
+Numbers = Annotated[list[Number], Meta(min_length=1, max_length=_MOST_FEATURES)]
+NamedFeatures = Annotated[
+    dict[Id, Text | Number | bool | Numbers | None], Meta(max_length=_MOST_ATTRIBUTES)
+]
+Features = (
+    Annotated[list[Numbers | NamedFeatures], Meta(min_length=1, max_length=_MOST_ACTIONS)]
+    | NamedFeatures
+)
+UserFeatures = Annotated[dict[Id, Text | Number | bool | None], Meta(max_length=_MOST_ATTRIBUTES)]
+Length = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": MAX_LENGTH})]
+Actions = Annotated[list[Id], Meta(min_length=1, max_length=_MOST_ACTIONS)]
 
 
 class DecisionRequest(msgspec.Struct, frozen=True):
@@ -24,15 +56,15 @@ class DecisionRequest(msgspec.Struct, frozen=True):
     across users and the session is their population. `length` asks for a list of that many actions.
     """
 
-    session: str
-    actions: list[str] | None = None
-    features: list[list[float] | dict[str, FeatureValue]] | dict[str, FeatureValue] | None = None
-    request_id: str | None = None
-    default: str | None = None
-    exclude: list[str] | None = None
-    user_features: dict[str, UserValue] | None = None
-    user: str | None = None
-    length: int | None = None
+    session: Annotated[Id, Meta(examples=["ann"])]
+    actions: Actions | None = None
+    features: Features | None = None
+    request_id: Id | None = None
+    default: Id | None = None
+    exclude: Actions | None = None
+    user_features: UserFeatures | None = None
+    user: Id | None = None
+    length: Length | None = None
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -73,11 +105,11 @@ class RewardReport(msgspec.Struct, frozen=True):
     is a cascade, or `values` of some or all of its actions.
     """
 
-    decision_id: str
-    value: float | msgspec.UnsetType = msgspec.UNSET
-    event_id: str | None = None
-    clicked: str | msgspec.UnsetType | None = msgspec.UNSET
-    values: dict[str, float] | None = None
+    decision_id: Annotated[Id, Meta(examples=["343c1db679600000051193f670094651"])]
+    value: Annotated[Number, Meta(examples=[0.5])] | msgspec.UnsetType = msgspec.UNSET
+    event_id: Id | None = None
+    clicked: Id | msgspec.UnsetType | None = msgspec.UNSET
+    values: Annotated[dict[Id, Number], Meta(min_length=1, max_length=_MOST_ACTIONS)] | None = None
 
     def told(self) -> str:
         """Return the reward as text, for the audit log."""
@@ -93,6 +125,20 @@ class Rewarded(msgspec.Struct, frozen=True):
 
     decision_id: str
     status: RewardAnswer
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Pending(Generic[Answer]):
+    """A request that waits for its batch; `answer` is there once the batch is settled."""
+
+    answer: Answer | Refused | None = None
+
+    def result(self) -> Answer:
+        """Return the answer, or raise the refusal."""
+        assert self.answer is not None
+        if isinstance(self.answer, Refused):
+            raise self.answer
+        return self.answer
 
 
 class Forgotten(msgspec.Struct, frozen=True):
@@ -126,7 +172,7 @@ class NewAction(msgspec.Struct, frozen=True):
     every state. With neither, it is taken as the average action, with a wide variance.
     """
 
-    id: str
-    name: str | None = None
-    attributes: dict[str, FeatureValue] | None = None
-    vector: list[float] | None = None
+    id: Annotated[Id, Meta(examples=["green"])]
+    name: Id | None = None
+    attributes: NamedFeatures | None = None
+    vector: Numbers | None = None

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.restoring import Rebuilding
+from latentbandits.serving.engine.sessions import Rebuilding
+from latentbandits.serving.engine.values import Pending
 from latentbandits.serving.errors import (
     Busy,
     Contention,
@@ -254,6 +255,7 @@ class Writer:
                 for place, job in enumerate(batch):  # noqa: B007 - read in a handler
                     answers.append(_attempt(job.operation, self.engine))
             self.store_works = True
+            answers = list(map(_settled, answers))
         except Rebuilding as rebuilding:  # nothing was changed: commit the others
             others = [*batch[:place], *batch[place + 1 :]]
             answers = self._commit(others) if others else []
@@ -308,6 +310,13 @@ def _orders(decisions: Sequence[str]) -> Iterator[int]:
     for text in decisions:
         with suppress(NotFound):
             yield parse_decision_id(text)[0]
+
+
+def _settled(answer: Any) -> Any:
+    """Return an answer, or those of a list; of a pending request what its batch gave it."""
+    if isinstance(answer, Pending):
+        return answer.answer
+    return list(map(_settled, answer)) if isinstance(answer, list) else answer
 
 
 def _attempt(operation: Operation[Any], engine: Engine) -> Any:

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from latentbandits.serving.engine.choosing import PendingDecision
 from latentbandits.serving.engine.idempotency import digest, once
 from latentbandits.serving.engine.model_rows import read_artefact
-from latentbandits.serving.engine.open_session import PendingReward
+from latentbandits.serving.engine.values import Id
 from latentbandits.serving.errors import (
     Conflict,
     Forbidden,
@@ -40,19 +39,16 @@ from latentbandits.serving.http.messages import (
     DecideBody,
     Decided,
     DecideRequest,
-    ErrorBody,
     Event,
     Forgotten,
     ForgottenDecisions,
     ForgottenRequest,
-    Id,
     Log,
     MergeRequest,
     Models,
     Overview,
     PlayRequest,
     PlayView,
-    Problem,
     RewardBody,
     Rewarded,
     RewardRequest,
@@ -71,7 +67,6 @@ from latentbandits.serving.http.views import (
     view_with,
 )
 from latentbandits.serving.log import CURSOR
-from latentbandits.serving.records import parse_decision_id
 from latentbandits.serving.settings import MAIN
 from latentbandits.serving.tuning import lacks_policy, tune_apart
 
@@ -79,7 +74,7 @@ if TYPE_CHECKING:
     from latentbandits.models.clicks import ClickModel
     from latentbandits.serving.engine.engine import Engine
     from latentbandits.serving.engine.models import ServedModel
-    from latentbandits.serving.engine.open_session import Live
+    from latentbandits.serving.engine.sessions import Live
     from latentbandits.serving.http.service import Service
 
 One = TypeVar("One")
@@ -102,7 +97,7 @@ class Call(NamedTuple):
 
 
 def each(call: Callable[[One], Any], requests: One | list[One]) -> Any:
-    """Answer one request, or each of many: with an answer, or why that one was refused."""
+    """Answer one request, or each of many: with an answer, or the refusal of that one."""
     if not isinstance(requests, list):
         return call(requests)
     answers: list[Any] = []
@@ -112,7 +107,7 @@ def each(call: Callable[[One], Any], requests: One | list[One]) -> Any:
         except StoreUnavailable:
             raise
         except Refused as refusal:
-            answers.append(ErrorBody(Problem(refusal.code, refusal.message)))
+            answers.append(refusal)
     return answers
 
 
@@ -163,7 +158,7 @@ async def decide(call: Call) -> Any:
     answers = await call.service.writer.run(
         lambda engine: each(partial(one, engine), body), work=work_of(body), sessions=names
     )
-    return _with_tokens(call.service.tokens, body, each(_made, answers))
+    return _with_tokens(call.service.tokens, body, answers)
 
 
 def _with_tokens(tokens: RewardTokens, body: Any, answers: Any) -> Any:
@@ -175,7 +170,7 @@ def _with_tokens(tokens: RewardTokens, body: Any, answers: Any) -> Any:
     return msgspec.structs.replace(answers, reward_token=tokens.sign(answers.decision_id))
 
 
-async def reward(call: Call) -> Any:
+def reward(call: Call) -> Awaitable[Any]:
     """Learn one reward, or each of a list."""
     caller, body = call.caller, call.body
 
@@ -184,19 +179,12 @@ async def reward(call: Call) -> Any:
             _check_decision(engine, caller, request.decision_id)
             event_id = _own_id(caller, request.event_id)
             request = msgspec.structs.replace(request, event_id=event_id)
-        return engine.tell(request, caller.name)
+        return engine.batch.tell(request, caller.name)
 
     ids = [request.decision_id for request in listed(body)]
-    answers = await call.service.writer.run(
+    return call.service.writer.run(
         lambda engine: each(partial(one, engine), body), work=work_of(body), decisions=ids
     )
-    return each(_made, answers)
-
-
-def _made(answer: Any) -> Any:
-    if isinstance(answer, PendingReward):
-        return answer.result()
-    return answer.answer if isinstance(answer, PendingDecision) else answer
 
 
 async def correct(call: Call) -> Rewarded:
@@ -215,7 +203,7 @@ async def correct(call: Call) -> Rewarded:
 
 def _check_decision(engine: Engine, caller: Caller, decision_id: str) -> None:
     """Refuse a decision of another key's session as if there were none."""
-    row = engine.decision(*parse_decision_id(decision_id), decision_id)
+    row = engine.batch.decision(decision_id)
     session = engine.store.session(row.session)
     if session is None or not caller.owns(session.name):
         raise NotFound("decision", decision_id)

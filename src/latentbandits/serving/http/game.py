@@ -18,7 +18,8 @@ from latentbandits.models.protocol import support_of
 from latentbandits.policies.lists import check_click_model, decide_list
 from latentbandits.serving.engine.actions import visit
 from latentbandits.serving.engine.models import ServedModel
-from latentbandits.serving.engine.open_session import state_probabilities
+from latentbandits.serving.engine.replay import state_probabilities
+from latentbandits.serving.engine.values import DecisionRequest
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.http.messages import PlayRequest, PlayView
 from latentbandits.serving.http.views import expected_rewards, telling
@@ -103,7 +104,7 @@ def _next_list(
 ) -> list[str]:
     """Return the list that the policy would show, of LISTED actions if there are as many."""
     group = served.of_group(MAIN)
-    inputs = served.space.ask(None, None)
+    inputs = served.space.ask(DecisionRequest(""))
     mask = inputs.eligible
     length = min(LISTED, inputs.n_actions if mask is None else int(mask.sum()))
     try:
@@ -128,7 +129,7 @@ def _decide_and_learn(
 ) -> tuple[int, Any]:
     """Return the place of the policy's decision among `names`, and the belief after its reward."""
     group = served.of_group(MAIN)
-    inputs = served.space.ask(names, None)
+    inputs = served.space.ask(DecisionRequest("", list(names)))
     context = inputs.context if group.n_users is None else visit(0, inputs.context)
     decision = group.policy.decide(
         belief,

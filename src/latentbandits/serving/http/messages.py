@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from latentbandits.serving.engine.lists import MAX_LENGTH
 from latentbandits.serving.engine.values import (
     Decided,
     DecisionRequest,
     Forgotten,
+    Id,
     NewAction,
     RatesView,
     Rewarded,
@@ -33,39 +33,12 @@ __all__ = [  # answers that are values of the engine
 ]  # fmt: skip
 
 MAX_BATCH = 100
-MAX_ACTIONS = 1_000
 MAX_PAGE = 1_000  # events or decisions
-MAX_FEATURES = 1_000
-MAX_ATTRIBUTES = 100
 MAX_PICKS = 50
-LARGEST = 1e9  # bound of a reward or feature, far below overflow
 RawHeaders: TypeAlias = dict[bytes, bytes]
 Answered: TypeAlias = tuple[int, bytes, RawHeaders]
 """An answer as it is sent: status, body and further headers."""
 encode_json = msgspec.json.Encoder().encode
-
-Id = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=200,
-        pattern=r"^[^\x00-\x1f\x7f]+(?![\x00-\x1f\x7f])$",
-        description="Any text of 1 to 200 characters without control characters.",
-    ),
-]
-Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
-Text = Annotated[str, Meta(max_length=200)]
-Numbers = Annotated[list[Number], Meta(min_length=1, max_length=MAX_FEATURES)]
-NamedFeatures = Annotated[
-    dict[Id, Text | Number | bool | Numbers | None], Meta(max_length=MAX_ATTRIBUTES)
-]
-Features = (
-    Annotated[list[Numbers | NamedFeatures], Meta(min_length=1, max_length=MAX_ACTIONS)]
-    | NamedFeatures
-)
-UserFeatures = Annotated[dict[Id, Text | Number | bool | None], Meta(max_length=MAX_ATTRIBUTES)]
-Length = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": MAX_LENGTH})]
-Actions = Annotated[list[Id], Meta(min_length=1, max_length=MAX_ACTIONS)]
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,16 +62,7 @@ class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
     `reward_token` asks for a token that allows to report this decision's reward without a key.
     """
 
-    session: Annotated[Id, Meta(examples=["ann"])]
-    actions: Actions | None = None
-    features: Features | None = None
-    request_id: Id | None = None
-    default: Id | None = None
-    exclude: Actions | None = None
-    user_features: UserFeatures | None = None
-    user: Id | None = None
     reward_token: bool = False
-    length: Length | None = None
 
 
 class RewardRequest(RewardReport, frozen=True, forbid_unknown_fields=True):
@@ -110,11 +74,6 @@ class RewardRequest(RewardReport, frozen=True, forbid_unknown_fields=True):
     sent as text/plain, which browsers do without asking first.
     """
 
-    decision_id: Annotated[Id, Meta(examples=["343c1db679600000051193f670094651"])]
-    value: Annotated[Number, Meta(examples=[0.5])] | msgspec.UnsetType = msgspec.UNSET
-    event_id: Id | None = None
-    clicked: Id | msgspec.UnsetType | None = msgspec.UNSET
-    values: Annotated[dict[Id, Number], Meta(min_length=1, max_length=MAX_ACTIONS)] | None = None
     token: Annotated[str, Meta(max_length=100)] | None = None
 
 
@@ -151,11 +110,6 @@ class NewActionRequest(NewAction, frozen=True, forbid_unknown_fields=True):
     `vector` is what the model sees of an action: its features, or for arms its mean reward in
     every state. With neither, it is taken as the average action, with a wide variance.
     """
-
-    id: Annotated[Id, Meta(examples=["green"])]
-    name: Id | None = None
-    attributes: NamedFeatures | None = None
-    vector: Numbers | None = None
 
 
 class CatalogueChange(msgspec.Struct, frozen=True):

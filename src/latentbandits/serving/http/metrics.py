@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -20,7 +19,7 @@ from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.statistics import CLICKED_AT, SHOWN_AT, Statistics
 from latentbandits.serving.http import views
 
-_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _ROUNDS = (1, 2, 3, 5, 10, 20, 50)
 
 
@@ -160,9 +159,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._requests: dict[tuple[str, int], int] = {}
-        self._latencies: dict[str, _Latencies] = {}
-        self.registry.register(_Requests(self._requests, self._latencies))
+        self._routes: dict[str, RouteCounts] = {}
+        self.registry.register(_Requests(self._routes))
         self.waiting = Gauge(
             "latentbandits_waiting", "requests that wait for the writer", registry=self.registry
         )
@@ -173,14 +171,9 @@ class Metrics:
             "latentbandits_store_works", "1 while commits succeed", registry=self.registry
         )
 
-    def observe(self, route: str, status: int, seconds: float) -> None:
-        """Count a request and its time. Called by the event loop alone: it takes no lock."""
-        self._requests[route, status] = self._requests.get((route, status), 0) + 1
-        known = self._latencies.get(route)
-        if known is None:
-            known = self._latencies[route] = _Latencies()
-        known.counts[bisect_left(_SECONDS, seconds)] += 1
-        known.total += seconds
+    def of_route(self, route: str) -> RouteCounts:
+        """Return the counts of a route, which whoever answers its requests adds to."""
+        return self._routes.setdefault(route, RouteCounts())
 
     def exposition(self, totals: Sequence[Metric]) -> bytes:
         """Return all metrics, the totals among them, in the text format of Prometheus."""
@@ -190,36 +183,36 @@ class Metrics:
         return text
 
 
-class _Latencies:
-    """Requests by the bucket of their time; the last bucket has no end."""
+class RouteCounts:
+    """Requests of one route by status, and by the bucket of their time; the last has no end."""
 
-    __slots__ = ("counts", "total")
+    __slots__ = ("seconds", "statuses", "within")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(_SECONDS) + 1)
-        self.total = 0.0
+        self.statuses: dict[int, int] = {}
+        self.within = [0] * (len(BUCKETS) + 1)
+        self.seconds = 0.0
 
 
 class _Requests(Collector):
-    def __init__(
-        self, requests: dict[tuple[str, int], int], latencies: dict[str, _Latencies]
-    ) -> None:
-        self._requests = requests
-        self._latencies = latencies
+    def __init__(self, routes: Mapping[str, RouteCounts]) -> None:
+        self._routes = routes
 
     def collect(self) -> Iterable[Metric]:
         requests = CounterMetricFamily(
             "latentbandits_requests", "requests by route and status", labels=["route", "status"]
         )
-        for (route, status), count in self._requests.items():
-            requests.add_metric([route, str(status)], count)
+        asked = {route: counts for route, counts in self._routes.items() if counts.statuses}
+        for route, counts in asked.items():
+            for status, number in counts.statuses.items():
+                requests.add_metric([route, str(status)], number)
         yield requests
         seconds = HistogramMetricFamily(
             "latentbandits_request_seconds", "time to the answer, commit included",
             labels=["route"],
         )  # fmt: skip
-        bounds = [*map(str, _SECONDS), "+Inf"]
-        for route, known in self._latencies.items():
-            buckets = list(zip(bounds, accumulate(known.counts), strict=True))
-            seconds.add_metric([route], buckets, known.total)
+        bounds = [*map(str, BUCKETS), "+Inf"]
+        for route, counts in asked.items():
+            buckets = list(zip(bounds, accumulate(counts.within), strict=True))
+            seconds.add_metric([route], buckets, counts.seconds)
         yield seconds

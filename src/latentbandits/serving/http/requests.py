@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import msgspec
@@ -28,12 +29,14 @@ from latentbandits.serving.http.endpoints import Call, Endpoint, listed, work_of
 from latentbandits.serving.http.keys import ANYONE, BEARER, Caller
 from latentbandits.serving.http.messages import (
     Answered,
+    ErrorBody,
     NotAdmitted,
     Problem,
     RawHeaders,
     encode_json,
     problem_answer,
 )
+from latentbandits.serving.http.metrics import BUCKETS
 from latentbandits.serving.http.service import Service
 from latentbandits.serving.settings import is_loopback
 
@@ -196,12 +199,12 @@ class _Request:
         except TimeoutError:
             raise NotAdmitted(408, "timeout", NOT_IN_TIME) from None
 
-    async def send(self, message: Message) -> None:
+    def send(self, message: Message) -> Awaitable[None]:
         """Send a part of the answer, if the client reads it in time."""
         self.answering = True
-        if not self._requests.timed:
-            await self._send(message)
-            return
+        return self._sent_in_time(message) if self._requests.timed else self._send(message)
+
+    async def _sent_in_time(self, message: Message) -> None:
         try:
             async with asyncio.timeout(self._requests.settings.send_timeout + _LATER):
                 await self._send(message)
@@ -224,6 +227,7 @@ class Handler:
         self._endpoint = endpoint
         self._needs_admin = endpoint.scope == "admin" and not authenticated
         self._decoder = None if endpoint.body is None else msgspec.json.Decoder(endpoint.body)
+        self._counts = service.metrics.of_route(endpoint.path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = time.perf_counter()
@@ -235,8 +239,8 @@ class Handler:
         answer: Any
         headers: RawHeaders = dict(scope["headers"])
         try:
+            _check_host(service, headers)
             if endpoint.by_token and _may_have_token(headers):
-                _check_host(service, headers)
                 content = await self._content(headers, receive)
                 if b'"token"' in content:
                     body = self._checked(headers, content)
@@ -244,7 +248,7 @@ class Handler:
             if self._needs_admin:
                 _check_admin(service, headers, scope.get("client"))
             if caller is None:
-                caller = admitted(service, headers, endpoint.scope, shared=endpoint.shared)
+                caller = _caller(service, headers, endpoint.scope, shared=endpoint.shared)
             if endpoint.parameters:
                 captured = _parameters(endpoint, scope)
             if body is None and self._decoder is not None:
@@ -257,13 +261,20 @@ class Handler:
         except (Refused, NotAdmitted) as refusal:
             answer = refusal
         status, content, extra = self._answered(answer)
-        if endpoint.by_token:
+        if endpoint.by_token and b"origin" in headers:
             extra = extra | _allowed_origin(service, headers)
-        service.metrics.observe(endpoint.path, status, time.perf_counter() - start)
+        self._count(status, time.perf_counter() - start)
         if endpoint.scope == "admin" and caller is not None:
             details = {**captured, **_details(body)}
             service.audit.note(caller.name, endpoint.handle.__name__, details, status)
         await send_answer(send, status, content, extra)
+
+    def _count(self, status: int, seconds: float) -> None:
+        """Count a request and its time. Only the event loop does, so no lock is needed."""
+        counts = self._counts
+        counts.statuses[status] = counts.statuses.get(status, 0) + 1
+        counts.within[bisect_left(BUCKETS, seconds)] += 1
+        counts.seconds += seconds
 
     async def _content(self, headers: RawHeaders, receive: Receive) -> bytes:
         """Return the body as it came, if it is of a media type that can be read."""
@@ -295,17 +306,23 @@ class Handler:
         return BEARER
 
     def _answered(self, answer: Any) -> Answered:
-        """Return an answer or a refusal as it is sent."""
+        """Return an answer or a refusal as it is sent; of a list the refusals are among it."""
         if isinstance(answer, NotAdmitted):
             return answer.answer()
         if isinstance(answer, Refused):
             return refusal_answer(answer)
-        status = 200 if isinstance(answer, list) else self._endpoint.status
-        return status, encode_json(answer), _NO_MORE
+        if isinstance(answer, list):
+            told = [
+                ErrorBody(Problem(one.code, one.message)) if isinstance(one, Refused) else one
+                for one in answer
+            ]
+            return 200, encode_json(told), _NO_MORE
+        return self._endpoint.status, encode_json(answer), _NO_MORE
 
 
 def _media_type(headers: RawHeaders) -> bytes:
-    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    told = headers.get(b"content-type", b"")
+    return told if told == _JSON else told.partition(b";")[0].strip().lower()
 
 
 def _may_have_token(headers: RawHeaders) -> bool:
@@ -372,6 +389,10 @@ def admitted(service: Service, headers: RawHeaders, scope: str, *, shared: bool 
     A `shared` endpoint tells of all sessions: a key that is limited to some is refused.
     """
     _check_host(service, headers)
+    return _caller(service, headers, scope, shared=shared)
+
+
+def _caller(service: Service, headers: RawHeaders, scope: str, *, shared: bool) -> Caller:
     if service.keys is None:
         return ANYONE
     kind, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
@@ -416,12 +437,12 @@ def _is_forwarded(name: bytes) -> bool:
 
 
 def _check_admin(service: Service, headers: RawHeaders, peer: tuple[str, int] | None) -> None:
-    """Refuse administrators' requests if there are no keys, but for those that `insecure_admin`
-    lets in: from this machine, to a name of this machine, and not forwarded by a proxy.
+    """Refuse an administrator's request where there are no keys, unless `insecure_admin` is set.
+
+    Even then the request must come from this machine, to a name of this machine, and by no proxy.
     """
     if service.keys is not None:
-        return  # `admitted` asks for one
-    _check_host(service, headers)
+        return  # `_caller` asks for one
     local = peer is not None and is_loopback(peer[0]) and is_loopback(_host(headers))
     if not service.settings.insecure_admin:
         told = "or, to try things on this machine, start it with --insecure-admin"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from latentbandits.models.artefacts.files import ArtefactError, read_files
+from latentbandits.models.artefacts import ArtefactError, read_files
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.model_rows import ActionNames, content_id
 from latentbandits.serving.engine.writer import Writer

@@ -19,8 +19,9 @@ from latentbandits.evaluation.intervals import (
 )
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.serving.engine.engine import Engine, SessionDetails
-from latentbandits.serving.engine.models import ModelSummary, ServedModel
-from latentbandits.serving.engine.open_session import Live, decode_user
+from latentbandits.serving.engine.models import ServedModel
+from latentbandits.serving.engine.replay import decode_user
+from latentbandits.serving.engine.sessions import Live
 from latentbandits.serving.engine.statistics import (
     ROUNDING,
     STATISTICS,
@@ -31,6 +32,7 @@ from latentbandits.serving.engine.statistics import (
     combined,
     decode_totals,
 )
+from latentbandits.serving.engine.values import DecisionRequest
 from latentbandits.serving.http.messages import (
     ActionEarned,
     ActionsEarned,
@@ -141,11 +143,6 @@ def view_with(live: Live, history: list[Event]) -> SessionView:
     )
 
 
-def model_view(model_id: str, name: str, summary: ModelSummary, *, active: bool) -> ModelView:
-    """Return a model from the summary that its row has."""
-    return ModelView(id=model_id, name=name, active=active, **msgspec.structs.asdict(summary))
-
-
 def overview(engine: Engine) -> Overview:
     """Return totals, rates and the active model; called inside a transaction."""
     totals = statistics(engine)
@@ -157,7 +154,7 @@ def overview(engine: Engine) -> Overview:
         time=engine.clock() / 1000,
         store=type(engine.store).__name__,
         counts=counts(totals),
-        rates=engine.rates.view(),
+        rates=engine.batch.rates.view(),
         groups=groups,
         difference=difference,
         differences=compared,
@@ -313,7 +310,7 @@ def models(engine: Engine) -> Models:
     return Models(
         active=active,
         models=[
-            model_view(model_id, name, summary, active=model_id == active)
+            ModelView(model_id, name, active=model_id == active, **msgspec.structs.asdict(summary))
             for model_id, (name, summary) in library.summaries().items()
         ],
         swaps=[Swap(row.time / 1000, row.model, row.mode) for row in library.activations],
@@ -456,7 +453,7 @@ def actions_earned(
 
 def expected_rewards(served: ServedModel) -> FloatArray:
     """Return the expected reward of every action of a catalogue, `(n_states, n_actions)`."""
-    context = served.space.ask(None, None).context
+    context = served.space.ask(DecisionRequest("")).context
     expected: FloatArray = served.model.expected_rewards(context)[0]
     return expected
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from latentbandits.models.artefacts.files import ARRAYS_FILE
+from latentbandits.models.artefacts import ARRAYS_FILE
 from latentbandits.serving.errors import Damaged
 from latentbandits.serving.records import ModelRow
 

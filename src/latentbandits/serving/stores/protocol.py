@@ -81,11 +81,11 @@ class Store(Protocol):
 
     @property
     def durable(self) -> bool:
-        """Whether committed data survive the end of the process."""
+        """True if committed data survive the end of the process."""
 
     @property
     def shared(self) -> bool:
-        """Whether other processes write too: then sessions that are read are locked."""
+        """True if other processes write too: sessions that are read are then locked."""
 
     @property
     def node(self) -> int:

@@ -25,7 +25,13 @@ from latentbandits.serving.records import (
     SnapshotRow,
 )
 from latentbandits.serving.stores.differences import as_difference, unneeded, whole
-from latentbandits.serving.stores.protocol import LAST, SHARED, STORE_ID, decode_shared
+from latentbandits.serving.stores.protocol import (
+    LAST,
+    SHARED,
+    STORE_ID,
+    LogReader,
+    decode_shared,
+)
 
 Row: TypeAlias = tuple[Any, ...]
 Run: TypeAlias = Callable[[str, Sequence[Any]], Iterable[Row]]
@@ -527,15 +533,11 @@ class SqlStore(SqlQueries):
         """
 
 
-class SqlReader(SqlQueries):
+class SqlReader(SqlQueries, LogReader):
     """A view of a store, beside the processes that write it."""
 
     place: str
     """The name of the store, for messages."""
-
-    @abstractmethod
-    def end(self) -> int:
-        """Return the last position that was committed, also where its event was forgotten."""
 
     @abstractmethod
     def freeze(self) -> None:
@@ -544,10 +546,6 @@ class SqlReader(SqlQueries):
     @abstractmethod
     def file_problems(self) -> Iterator[str]:
         """Yield problems of the storage itself, besides those of its rows."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the connection."""
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         """Run one SELECT with ? for its values."""

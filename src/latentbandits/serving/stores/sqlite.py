@@ -9,7 +9,6 @@ import os
 import struct
 import time
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +22,6 @@ from latentbandits.serving.errors import (
     StoreError,
     StoreUnavailable,
 )
-from latentbandits.serving.records import DecisionRow, RewardRow
 from latentbandits.serving.stores.schema import SCHEMA_VERSION, check_version, migrate
 from latentbandits.serving.stores.sql import Row, SqlReader, SqlStore, verified
 from latentbandits.serving.stores.sqlite_file import (
@@ -41,8 +39,6 @@ APPLICATION_ID = 0x6C62616E  # "lban"
 _MARK = struct.Struct("<qI")  # a position and its checksum
 _BUSY_MS = 2_000  # only a reader's checkpoint can hold the lock
 _TOTALS = "statistics/"  # notes that can be computed from the log
-_RECENT = 2_000  # decisions that are kept in memory
-_RECENT_BYTES = 4_000  # largest features of a decision that is kept in memory
 _BLOCK = 1_000  # orders that are reserved at a time
 _ERASING_SECONDS = 20.0  # between two erasures; the sweep begins a transaction every 30 s
 _ERASING_SHARE = 0.05  # largest share of the time for erasures
@@ -64,7 +60,6 @@ class _SqliteDatabase(SqlStore):
     def __init__(self, name: str) -> None:
         super().__init__()
         self._name = name  # for messages
-        self._recent: OrderedDict[int, tuple[DecisionRow, RewardRow | None]] = OrderedDict()
         self._connection: apsw.Connection | None = None
         self.warnings: list[str] = []
 
@@ -135,7 +130,6 @@ class _SqliteDatabase(SqlStore):
 
     def rollback(self) -> None:
         self._events.clear()
-        self._recent.clear()
         if self._connection is not None and self._connection.in_transaction:
             self._run("ROLLBACK")
 
@@ -147,36 +141,6 @@ class _SqliteDatabase(SqlStore):
         self._events.clear()
         assert self._connection is not None
         return self._connection.last_insert_rowid()
-
-    # Recent decisions are cached, because most rewards come soon after their decision. The cache
-    # is valid because no other process writes to this database.
-
-    def add_decisions(self, rows: Sequence[DecisionRow]) -> None:
-        super().add_decisions(rows)
-        for row in rows:
-            if row.features is None or len(row.features) <= _RECENT_BYTES:
-                self._recent[row.order] = (row, None)
-        while len(self._recent) > _RECENT:
-            self._recent.popitem(last=False)
-
-    def add_rewards(self, rows: Sequence[RewardRow]) -> None:
-        super().add_rewards(rows)
-        for row in rows:
-            known = self._recent.get(row.decision)
-            if known is not None:
-                self._recent[row.decision] = (known[0], row)
-
-    def decision(self, order: int) -> DecisionRow | None:
-        recent = self._recent.get(order)
-        return super().decision(order) if recent is None else recent[0]
-
-    def reward_of(self, decision: int) -> RewardRow | None:
-        recent = self._recent.get(decision)
-        return super().reward_of(decision) if recent is None else recent[1]
-
-    def delete_sessions(self, keys: Sequence[int]) -> None:
-        self._recent.clear()
-        super().delete_sessions(keys)
 
 
 class MemoryStore(_SqliteDatabase):
@@ -362,7 +326,6 @@ class SqliteStore(_SqliteDatabase):
         return super()._failed(error)
 
     def _disconnect(self) -> None:
-        self._recent.clear()
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(apsw.Error):
