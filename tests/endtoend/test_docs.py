@@ -91,3 +91,9 @@ def test_blocks_that_call_the_service_run(page, learned, empty_folder):
 
 def test_pages_are_found():
     assert len(PAGES) >= 3
+
+
+def test_titles_are_plain_text():
+    """The site shows a title without formatting, as the name of the next page."""
+    titles = {page.name: page.read_text().splitlines()[0] for page in DOCS.rglob("*.md")}
+    assert {name: title for name, title in titles.items() if set(title) & set("`*_")} == {}

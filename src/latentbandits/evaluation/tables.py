@@ -76,7 +76,7 @@ def target_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def figure(evaluation: Evaluation, max_policies: int = 5) -> Figure:
     """Draw the value of each round with its interval, and the effective sample size below."""
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import LogFormatter, MaxNLocator
 
     title = f"What each policy would have earned: {evaluation.n_sessions:,} sessions"
     drawn = new_figure(5.0, title, NARROW)
@@ -96,6 +96,8 @@ def figure(evaluation: Evaluation, max_policies: int = 5) -> Figure:
     top.set_ylabel("reward in this round", fontsize=SMALL)
     bottom.set_ylabel("effective\nsessions", fontsize=SMALL)
     bottom.set_yscale("log")
+    bottom.yaxis.set_major_formatter(LogFormatter())
+    bottom.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))  # 60, not a power of ten
     if not bottom.lines:  # no weights: a single line would give the axis no extent
         bottom.set_ylim(1, 10 * max(evaluation.n_sessions, 100))
     bottom.axhline(100, color=GREY, lw=1, ls=":")

@@ -192,7 +192,7 @@ def draw_grid(
     values: NDArray[np.float64], rows: Sequence[str], columns: Sequence[str], title: str
 ) -> Figure:
     """Draw a table of numbers as coloured cells, with the numbers in them where they fit."""
-    figure = new_figure(1.6 + 0.35 * len(rows), title)
+    figure = new_figure(1.2 + 0.35 * len(rows), title, min(WIDTH, 2.5 + len(columns)))
     axes = figure.subplots()
     cells = axes.imshow(values, aspect="auto", cmap="viridis")
     axes.set_yticks(range(len(rows)), rows, fontsize=SMALL, parse_math=False)  # a name may have "$"

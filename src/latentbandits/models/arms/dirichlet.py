@@ -480,13 +480,6 @@ class CategoricalArms(DirichletArms):
         draws /= draws.sum(axis=-1, keepdims=True)
         return draws
 
-    def sample_means(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Draw mean rewards; one product gives the sums of values and of the unnormalised draws."""
-        flat = unnormalised(phi, rng).reshape(-1, len(self.values))
-        both = flat @ np.stack([self.values, np.ones_like(self.values)], axis=1)
-        means: FloatArray = both[:, 0] / both[:, 1]
-        return means.reshape(phi.shape[:-1])
-
     def point(self, phi: FloatArray) -> FloatArray:
         probabilities: FloatArray = phi / phi.sum(axis=-1, keepdims=True)
         return probabilities

@@ -607,21 +607,6 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         mean += self._centre
         return MeanAndNoise(mean, noise)
 
-    def sample_means(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Draw Student's t: a normal variable over the root of a gamma variable."""
-        count, total = np.ascontiguousarray(phi[..., 0]), phi[..., 1]
-        offset = total / count
-        spread = phi[..., 2] - total * offset
-        np.maximum(spread, _TINY, out=spread)  # as in _squares
-        count *= rng.standard_gamma(0.5 * phi[..., 3])
-        spread /= count
-        spread *= 0.5
-        means: FloatArray = np.sqrt(spread, out=spread)
-        means *= rng.standard_normal(means.shape)
-        offset += self._centre
-        means += offset
-        return means
-
     def point(self, phi: FloatArray) -> MeanAndNoise:
         return MeanAndNoise(self.moments(phi)[0], np.sqrt(_squares(phi) / (phi[..., 3] - 2)))
 

@@ -256,7 +256,8 @@ class Statistics(msgspec.Struct):
         n = max(len(before), len(after))
         if n < 2:
             return
-        shares = self.shares.setdefault(model, [0.0] * n)
+        shares = self.shares.setdefault(model, [])
+        shares.extend([0.0] * (n - len(shares)))  # the policy of a group may have one state more
         for i, p in enumerate(before):
             shares[i] -= p
         for i, p in enumerate(after):

@@ -63,7 +63,7 @@ from latentbandits.serving.http.views import (
     models,
     overview,
     relearnings,
-    state_name,
+    state_names,
     view_with,
 )
 from latentbandits.serving.log import CURSOR
@@ -313,8 +313,7 @@ async def show_actions(call: Call) -> ActionsEarned:
 
     def find(engine: Engine) -> tuple[str, list[str], dict[str, str]]:
         served = engine.library.served(engine.library.active.model)
-        called = engine.settings.state_names
-        states = [state_name(called, s) for s in range(served.model.n_states)]
+        states = state_names(engine, served)
         names = dict(zip(served.space.names or (), served.space.titles, strict=True))
         return served.id, states, names
 

@@ -76,6 +76,7 @@ _RECENT = 20
 _ALPHA = 0.05
 _LAST_RUNS = 20
 _MOST_RUN_BYTES = 64 * 2**10
+NO_STATE = "None of these"  # the name of the state that `catch_all` adds
 
 
 def describe(belief: Any) -> dict[str, Any]:
@@ -275,22 +276,33 @@ def _day_view(day: int, one: GroupTotals) -> DayView:
 
 
 def states(engine: Engine, totals: Statistics) -> list[StateView]:
-    """Return the states of the active model."""
+    """Return the states of the active model, and that of `catch_all` if a policy has it."""
     served = engine.library.served(engine.library.active.model)
-    shares = totals.shares.get(served.id, [0.0] * served.model.n_states)
-    total = sum(shares)
-    prior = np.exp(served.model.log_state_prior[0])
+    prior = _state_prior(served)
     if len(prior) == 1:  # policies keep no belief about a single state; its share is 1
-        return [StateView(0, state_name(engine.settings.state_names, 0), 1.0, 1.0)]
+        return [StateView(0, state_names(engine, served, 1)[0], 1.0, 1.0)]
+    shares = totals.shares.get(served.id, [0.0] * len(prior))
+    total = sum(shares)
+    expected = dict(enumerate(prior))
     return [
-        StateView(
-            s,
-            state_name(engine.settings.state_names, s),
-            max(share, 0.0) / total if total > 1e-9 else 0.0,
-            float(prior[s]),
+        StateView(s, name, max(share, 0.0) / total if total > 1e-9 else 0.0, expected.get(s, 0.0))
+        for s, (name, share) in enumerate(
+            zip(state_names(engine, served, len(shares)), shares, strict=True)
         )
-        for s, share in enumerate(shares)
     ]
+
+
+def _state_prior(served: ServedModel) -> list[float]:
+    """Return P1(s) of a session of the main group, with the state that `catch_all` adds."""
+    prior: list[float] = np.exp(served.model.log_state_prior[0]).tolist()
+    return list(served.of_group(MAIN).state_prior) or prior
+
+
+def state_names(engine: Engine, served: ServedModel, n: int | None = None) -> list[str]:
+    """Return what people call the first `n` states, or those of the main group's policy."""
+    n = len(_state_prior(served)) if n is None else n
+    called = [state_name(engine.settings.state_names, s) for s in range(n)]
+    return [*called[: served.model.n_states], *[NO_STATE] * (n - served.model.n_states)]
 
 
 def state_name(names: str, state: int) -> str:
@@ -370,11 +382,11 @@ def _recent(row: SessionRow) -> RecentSession:
 def catalogue(engine: Engine) -> CatalogueView:
     """Return the actions, sorted by the variance of the expected reward between states."""
     served = engine.library.served(engine.library.active.model)
-    prior = np.exp(served.model.log_state_prior[0])
-    called = [state_name(engine.settings.state_names, s) for s in range(len(prior))]
+    called, shown = state_names(engine, served), _state_prior(served)
     ids = served.space.names
     if ids is None:
-        return CatalogueView(served.id, called, prior.tolist(), 0.0, 0.0, [[] for _ in prior], [])
+        return CatalogueView(served.id, called, shown, 0.0, 0.0, [[] for _ in shown], [])
+    prior = np.exp(served.model.log_state_prior[0])
     expected = expected_rewards(served)
     names = served.space.titles
     above = expected - prior @ expected
@@ -382,10 +394,13 @@ def catalogue(engine: Engine) -> CatalogueView:
     return CatalogueView(
         model=served.id,
         states=called,
-        prior=prior.tolist(),
+        prior=shown,
         low=float(expected.min()),
         high=float(expected.max()),
-        favours=[[names[a] for a in row if above[state, a] > 0] for state, row in enumerate(best)],
+        favours=[
+            [names[a] for a in best[s] if above[s, a] > 0] if s < len(best) else []
+            for s in range(len(shown))
+        ],
         items=[
             CatalogueItem(ids[a], names[a], expected[:, a].tolist())
             for a in telling(served, expected)
