@@ -46,9 +46,9 @@ def settings_page() -> str:
 
 
 def families() -> list[Any]:
-    """Return every family of metrics, collected from a service that has seen a request."""
+    """Return every family of metrics, collected from a service that has answered a request."""
     metrics = Metrics()
-    metrics.observe("/v1/decide", 201, 0.001)
+    metrics.of_route("/v1/decide").statuses[201] = 1
     engine = Engine(open_store("memory"), EngineSettings(policy="mmTS", holdout_share=0.5))
     with engine.transaction():
         engine.activate(pack(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5), "model"))

@@ -200,14 +200,16 @@ class LinearGaussian(StationaryModel):
         self, parameters: LinearPosterior, context: Context, state: IntArray, normals: FloatArray
     ) -> FloatArray:
         """Return `sample_rewards` made from given standard normals, `(1 or n, m, n_features)`."""
-        features = checks.required(context)
-        if state.shape[1] <= self.n_states:
-            theta = (_at(parameters.factor, state) @ normals[..., None])[..., 0]
-            theta += _at(parameters.mean, state)
-            return theta @ features.swapaxes(1, 2)
-        if len(normals) != len(state):
-            normals = np.broadcast_to(normals, (*state.shape, self.n_features))
-        return _many_rewards(parameters, features, state, normals)
+        features, (n, m) = checks.required(context), state.shape
+        if m <= self.n_states:
+            theta = _theta(parameters.mean, parameters.factor, state, normals)
+        else:
+            theta = np.empty((n, m, self.n_features))
+            normals = np.broadcast_to(normals, theta.shape)
+            for block in blocks(n, m * self.n_features**2):
+                drawn = parameters.mean[block], parameters.factor[block]
+                theta[block] = _theta(*drawn, state[block], normals[block])
+        return theta @ features.swapaxes(1, 2)
 
     def point_theta(self, state: IntArray) -> FloatArray:
         """Return the weights that `log_likelihood` takes for users in `state` (n,)."""
@@ -270,43 +272,13 @@ class LinearGaussian(StationaryModel):
         return shaped
 
 
-def _many_rewards(
-    parameters: LinearPosterior, features: FloatArray, state: IntArray, draws: FloatArray
+def _theta(
+    mean: FloatArray, factor: FloatArray, state: IntArray, normals: FloatArray
 ) -> FloatArray:
-    """Return mean rewards `(n, m, K)` of many draws: one product for each session and state.
-
-    The draws of a session are handed out to its states in order: the first draws to the places of
-    state 0, and so on. With few actions the features are multiplied with the factor of a state
-    once, and not with every draw of theta.
-    """
-    n, m, d = draws.shape
-    n_states, n_actions = parameters.mean.shape[1], features.shape[1]
-    order = state.argsort(axis=1, kind="stable")
-    group = state  # index of session and state
-    if n > 1:
-        sessions = np.arange(n)[:, None]
-        order += m * sessions
-        group = state + n_states * sessions
-    counts = np.bincount(group.ravel(), minlength=n * n_states)
-    session, states = counts.reshape(n, n_states).nonzero()
-    sizes = counts[counts > 0]
-    few_actions = n_actions * len(session) < n * m
-    factor, mean = parameters.factor[session, states], parameters.mean[session, states]
-    if few_actions:
-        chosen = features[session] if n > 1 else features
-        mean = (chosen @ mean[:, :, None])[:, :, 0]
-        factor = chosen @ factor
-    in_order = np.empty((n * m, mean.shape[1]))  # rows in the order of session and state
-    normals = draws.reshape(n * m, d)
-    stop = 0
-    for root, size in zip(factor.swapaxes(1, 2), sizes.tolist(), strict=True):
-        start, stop = stop, stop + size
-        np.matmul(normals[start:stop], root, out=in_order[start:stop])
-    in_order += mean.repeat(sizes, axis=0)
-    values = np.empty_like(in_order)
-    values[order.ravel()] = in_order
-    values = values.reshape(n, m, -1)
-    return values if few_actions else values @ features.swapaxes(1, 2)
+    """Return the weights of draws of the states (n, m) made from standard normals, `(n, m, d)`."""
+    theta = (_at(factor, state) @ normals[..., None])[..., 0]
+    theta += _at(mean, state)
+    return theta
 
 
 def _at(values: FloatArray, state: IntArray) -> FloatArray:
