@@ -36,6 +36,7 @@ __all__ = ["WrittenExperiment"]
 ERRORS = 2.0
 """Standard errors beyond which a difference counts."""
 
+NORMAL_95 = 1.96
 SET_ASIDE = 0.3
 USERS = 3_000
 _SPLIT = 1_000  # added to the seed of the split, which differs from that of the fit
@@ -62,6 +63,8 @@ class Written(NamedTuple):
     claimed: Estimate | None  # gain a round over popularity in `rounds`; None if none is claimed
     rounds: int
     measured: dict[int, tuple[Estimate, int]]  # the gain in rounds 1 to h, and the users
+    leads: tuple[Estimate, Estimate] | None  # what the verdict is about, later rounds too: claimed
+    # and measured; None if popularity is recommended
     seconds: float
 
 
@@ -86,7 +89,12 @@ def judge_written(log: Log, name: str, seed: int, **options: Any) -> Written:
          if row["policy"] == policy != "popularity" and row["rounds"] == judged["horizon"]),
         None,
     )  # fmt: skip
-    return Written(name, policy, judged["verdict"], claimed, judged["horizon"], measured,
+    leads = None
+    if policy != "popularity":
+        lead = judged["lead"]
+        error = (lead["high"] - lead["low"]) / (2 * NORMAL_95)
+        leads = Estimate(lead["mean"], error), judgement.lead.estimate
+    return Written(name, policy, judged["verdict"], claimed, judged["horizon"], measured, leads,
                    result.report["seconds"])  # fmt: skip
 
 
@@ -103,18 +111,19 @@ def claims(one: Written) -> list[Claim]:
         for h, (lead, n_users) in one.measured.items()
     ]
     if one.claimed is not None and one.rounds in one.measured:
-        lead = one.measured[one.rounds][0]
-        error = float(np.hypot(one.claimed.stderr, lead.stderr))
-        found.append(
-            Claim(
-                f"{one.name} claim",
-                f"the gain of {one.policy} that fit reports was measured",
-                f"{lead:+} within {ERRORS * error:.2g} of {one.claimed:+}",
-                f"{lead.mean - one.claimed.mean:+.3g}",
-                abs(lead.mean - one.claimed.mean) <= ERRORS * error,
-            )
-        )
+        what = f"the gain of {one.policy} in its table was measured"
+        found.append(_same(f"{one.name} claim", what, one.claimed, one.measured[one.rounds][0]))
+    if one.leads is not None:
+        what = f"the lead in its sentence ({one.verdict}), later rounds too, was measured"
+        found.append(_same(f"{one.name} lead", what, *one.leads))
     return found
+
+
+def _same(identifier: str, what: str, claimed: Estimate, measured: Estimate) -> Claim:
+    difference = measured.mean - claimed.mean
+    error = ERRORS * float(np.hypot(claimed.stderr, measured.stderr))
+    predicted = f"{measured:+} within {error:.2g} of {claimed:+}"
+    return Claim(identifier, what, predicted, f"{difference:+.3g}", abs(difference) <= error)
 
 
 def _measure(name: str, folder: Path, seed: int, most_users: int) -> Written:
@@ -164,6 +173,9 @@ def _table(found: list[Written]) -> Table:
         measured = ", ".join(
             f"1-{h}: {lead:+} ({n_users})" for h, (lead, n_users) in one.measured.items()
         )
-        rows.append((one.name, one.verdict, one.policy, claimed, measured, f"{one.seconds:.0f} s"))
-    columns = ("data", "verdict", "policy", "claimed", "measured (users)", "fit")
+        leads = "" if one.leads is None else " and ".join(f"{lead:+}" for lead in one.leads)
+        seconds = f"{one.seconds:.0f} s"
+        rows.append((one.name, one.verdict, one.policy, claimed, measured, leads, seconds))
+    columns = ("data", "verdict", "policy", "claimed", "measured (users)",
+               "later rounds too: claimed and measured", "fit")  # fmt: skip
     return Table("Gain a round over popularity, of written models", columns, rows)

@@ -17,7 +17,7 @@ def test_a_written_model_earns_what_its_fit_reports(log):
     """The claims hold at two standard errors: each fails by chance in 2 to 5 of 100 logs."""
     written = judge_written(log, "generated", seed=0, rewards="gaussian", states=3, bootstrap=5)
     assert written.verdict == "helps"
-    assert [claim.holds for claim in claims(written)] == [True] * 3  # rounds 1-10, 1-20, the gain
+    assert [claim.holds for claim in claims(written)] == [True] * 4  # rounds 1-10, 1-20, gain, lead
 
 
 def test_a_model_that_is_ruined_when_it_is_written_fails_the_claims(log, monkeypatch):

@@ -273,17 +273,18 @@ def test_a_quick_fit_plays_particles_once(truth, monkeypatch):
     clicks = replace(few, rewards=(few.rewards > 0.5).astype(float))
     options = {"kind": "linear", "reg": 1.0, "rank": 1, "states": 2, "quick": True}
     assert fit(clicks, **options).report["judgement"]["verdict"] is not None
-    assert passes == [1, 1]  # one state against several; the verdict
+    assert passes == [1, 1, 1]  # one state against several; the verdict; the choice of a policy
     assert fit(few, **options).report["judgement"]["verdict"] is not None
-    assert passes[2:] == [8, 8]
+    assert passes[3:] == [8, 8, 8]
 
 
-def test_a_quick_fit_chooses_on_few_users_and_plays_one_policy(truth, monkeypatch):
+def test_a_quick_fit_chooses_on_few_users_and_plays_two_policies(truth, monkeypatch):
     monkeypatch.setattr(fitting, "QUICK_ON", 2_000)
     quick = fit(truth.log, rewards="gaussian", quick=True)
     assert quick.report["engine"]["users_chosen_on"] == 100
     assert quick.report["settings"]["bootstrap"] == 0
     played = {row["policy"] for row in quick.report["judgement"]["replay"]}
-    assert played == {"uniform", "popularity", "one state", "TS", "mmGreedy"}
+    on_model = {"mmGreedy", "mmBayesUCB(quantile=0.7)"}
+    assert played == {"uniform", "popularity", "one state", "TS", *on_model}
     order = align(quick.model.means, truth.means)
     assert np.abs(quick.model.means[order] - truth.means).max() < 0.1  # learned from all users

@@ -24,6 +24,7 @@ from latentbandits.learning.backends.backend import summary_of
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.learners import Candidate, Learned, align, judge
 from latentbandits.learning.linear.learner import LinearLearner
+from latentbandits.learning.logs.rows import read_log
 from latentbandits.models.artefacts import model_files
 from latentbandits.policies.registry import parse
 from latentbandits.report.report import Estimate
@@ -172,6 +173,46 @@ def test_a_model_that_predicts_badly_is_not_recommended():
     assert actual.report()["why_popularity"] == "its intervals hold too little"
     assert actual.sentence.endswith("Use popularity: its intervals hold too little.")
     assert sure.report()["why_popularity"] is None
+
+
+def test_a_gain_that_the_model_itself_does_not_expect_is_no_help():
+    """Replay offers few actions: states can matter there and share the best action of all."""
+    helps = judged(replayed(mTS=0.3), mTS=1.0)
+
+    def expecting(judgement, mean):
+        simulated = replace(judgement.simulated, gain=Estimate(mean, 0.01))
+        return replace(judgement, simulated=simulated)
+
+    clear, unclear = (expecting(helps, mean) for mean in (0.021, 0.019))
+    assert (clear.verdict, clear.recommended) == ("helps", "mTS")
+    assert (unclear.verdict, unclear.recommended) == ("no difference", "popularity")
+    assert unclear.judged == "mTS"
+    assert "no clear gain (+0.019 ±0.010)" in unclear.sentence
+    assert unclear.report()["simulated_gain"] == {"mean": 0.019, "stderr": 0.01}
+    harms = expecting(judged(replayed(mTS=-0.3), mTS=1.0), 0.0)
+    assert harms.verdict == "harms"
+    few = expecting(judged(replayed(mTS=0.3, n_users=12), mTS=1.0), 0.0)
+    assert few.verdict == "cannot tell"
+
+
+def test_states_that_share_the_best_action_are_no_help():
+    """Of five actions the first pays most in both states; others are worth telling apart in replay.
+
+    The planted bug: nobody asks what the model itself expects where all actions are on offer.
+    """
+    means = np.array([[0.9, 0.8, 0.2, 0.7, 0.1], [0.9, 0.1, 0.7, 0.2, 0.8]])
+    rng = np.random.default_rng(0)
+    users, state = np.repeat(np.arange(1000), 16), rng.integers(2, size=1000)
+    actions = rng.integers(5, size=len(users))
+    rewards = means[state[users], actions] + 0.3 * rng.standard_normal(len(users))
+    log = read_log({"u": users, "a": actions, "r": rewards}, "u", "a", "r")
+    kept, held_out = split(log)
+    learned = Learned(GaussianArms(means, 0.3), None, summary_of(kept).action_counts)
+    actual = judge_policies(learned, kept, held_out, policies=("mmGreedy", "mTS"))
+    assert actual.lead.verdict == "helps"
+    assert (actual.verdict, actual.recommended) == ("no difference", "popularity")
+    forgotten = replace(actual, simulated=replace(actual.simulated, gain=None))
+    assert (forgotten.verdict, forgotten.recommended) == ("helps", "mmGreedy")
 
 
 def test_doubts_about_predictions(truth):
@@ -419,6 +460,21 @@ def test_doubts_about_a_fit_reach_its_recommendation(truth, monkeypatch):
     judged = fit(log, kind="arms", rewards="gaussian", states=3, quick=True).report["judgement"]
     assert judged["recommended_policy"] == "popularity"
     assert judged["why_popularity"] == "planted"
+
+
+def test_a_quick_fit_does_not_stay_with_what_everyone_likes_a_little(monkeypatch):
+    """Action 0 pays more than the average of the others, of which every user likes one."""
+    means = np.array([[0.6, 0.9, 0.1], [0.6, 0.1, 0.9]])
+    rng = np.random.default_rng(0)
+    users, state = np.repeat(np.arange(600), 20), rng.integers(2, size=600)
+    actions = rng.integers(3, size=len(users))
+    rewards = rng.binomial(1, means[state[users], actions])
+    table = {"user": users, "action": actions, "reward": rewards}
+    log = read_log(table, "user", "action", "reward")
+    lead = fit(log, quick=True).report["judgement"]["lead"]
+    # The planted bug: a policy that never explores is the only one.
+    monkeypatch.setattr(fitting, "QUICK_POLICIES", ("mmGreedy",))
+    assert fit(log, quick=True).report["judgement"]["lead"]["high"] < lead["low"]
 
 
 def test_the_baselines_are_learned(truth, fitted):

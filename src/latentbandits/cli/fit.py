@@ -57,8 +57,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     add = group.add_argument
     add("--out", required=True, metavar="MODEL", help="the folder to write, replaced as a whole")
-    early = "answer in seconds: arms up to 50 actions, no bootstrap, one policy, choices on users "
-    early += "with 100,000 rewards"
+    early = "answer in seconds: arms up to 50 actions, no bootstrap, two policies, choices on "
+    early += "users with 100,000 rewards"
     add("--quick", action="store_true", help=early)
     add(
         "--verbose", action="store_true", help="print all tables of the report, not only the states"

@@ -97,8 +97,8 @@ class FitOptions(Opening):
         assess: whether the model is judged on held-out users; without it there is no verdict, no
             recommended policy and no page.
         quick: whether to answer in seconds: without a bootstrap, with one kind of model, with
-            choices made on users of about 100,000 rewards, and with one policy, mmGreedy, which
-            plays each held-out user once if the model is linear and rewards are clicks.
+            choices made on users of about 100,000 rewards, and with two policies, which play each
+            held-out user once if the model is linear and rewards are clicks.
     """
 
     kind: Kind = "auto"

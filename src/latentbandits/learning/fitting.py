@@ -106,8 +106,9 @@ CHOSEN_ON = 2_000_000
 QUICK_ON = 100_000
 """Size of this sample for a quick fit, if a log has more."""
 
-QUICK_POLICY = "mmGreedy"
-"""The only policy on the model that a quick fit plays."""
+QUICK_POLICIES = ("mmGreedy", "mmBayesUCB(quantile=0.7)")
+"""The policies on the model that a quick fit plays: one that does not explore, and one that does.
+Without exploring, users may be shown for ever what all of them like a little."""
 
 HELD_APART = 2
 """Number of states that are held apart and tried, where the learner chose one state."""
@@ -760,10 +761,9 @@ def _replayed(
     factorised = None if options.quick else factorise(users.few, seed)
     if factorised is not None:
         baselines[FACTORISATION] = factorised
-    quick = options.quick  # there is one policy only, and no choice that needs other users
     judgement = judge_policies(
-        candidate, users.kept, users.judging, choosing=None if quick else users.choosing,
-        written=written, baselines=baselines, policies=(QUICK_POLICY,) if quick else (),
+        candidate, users.kept, users.judging, choosing=users.choosing,
+        written=written, baselines=baselines, policies=QUICK_POLICIES if options.quick else (),
         passes=_passes(options, candidate), lists=users.lists, seed=seed, progress=bar,
     )  # fmt: skip
     if not judgement:

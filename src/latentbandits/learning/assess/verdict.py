@@ -102,7 +102,7 @@ FIRST_ROUNDS, MOST_LOST = 10, 0.04
 is not recommended if there is another one. The tolerated true loss is 8%, and simulated losses
 are too small: on click problems, true losses were up to 4 points above simulated ones of 6%."""
 
-_FIRST_USERS = 1_000  # simulated users for the loss in the first rounds
+_SIMULATED_USERS = 1_000  # for the loss in the first rounds, and for the gain
 
 MOST_USERS = 2_000
 MOST_USERS_OF_PARTICLES = 200
@@ -134,6 +134,12 @@ class Simulated:
     lost: Mapping[str, float]  # loss in the first rounds, as a share of popularity's reward
     rounds: int = UNKNOWN_ROUNDS
     replacement: bool = True  # whether an action could be chosen again
+    gain: Estimate | None = None  # a round, of the policy that is preferred; None: not simulated
+
+    @property
+    def no_gain(self) -> bool:
+        """Whether the model itself expects no clear gain over popularity of the policy."""
+        return self.gain is not None and self.gain.mean <= CLEAR * self.gain.stderr
 
 
 NOT_SIMULATED = Simulated({}, {}, {})
@@ -230,7 +236,14 @@ class Judgement:
         If rewards tell about their own action only, simulation is not relied on: such a model is
         taken where users do not fall into kinds, or where there was too little to tell them. What
         exploring would find out is then unknown, and it must be seen to pay in replay.
+
+        If this policy does not clearly gain in simulation, popularity is preferred: replay offers
+        few actions, among which states can matter although they share the best action of all.
         """
+        return POPULARITY if self.simulated.no_gain else self._favoured
+
+    @property
+    def _favoured(self) -> str:
         if not self.admitted:
             return POPULARITY
         if self.separate and UNJUDGED in self.admitted:
@@ -247,8 +260,10 @@ class Judgement:
     @property
     def why_popularity(self) -> str:
         """The reason why popularity is recommended; empty if a policy on the model is."""
-        if self.lead.estimate.mean < 0 or self.preferred == POPULARITY:
+        if self.lead.estimate.mean < 0 or self._favoured == POPULARITY:
             return "the model's policies earn less than the best average action in replay"
+        if self.simulated.no_gain:
+            return f"in simulation the model itself expects no clear gain ({self.simulated.gain:+})"
         if self.doubts:
             return self.doubts[0]
         return ""
@@ -283,8 +298,8 @@ class Judgement:
     @property
     def judged(self) -> str:
         """The policy that the verdict is about: the preferred one, else the model's best."""
-        preferred = self.preferred
-        return self._largest(self.candidates) if preferred == POPULARITY else preferred
+        favoured = self._favoured
+        return self._largest(self.candidates) if favoured == POPULARITY else favoured
 
     @cached_property
     def lead(self) -> Lead:
@@ -304,7 +319,9 @@ class Judgement:
 
     @property
     def verdict(self) -> Verdict:
-        return self.lead.verdict
+        """Say what the interval proves; a gain that the model itself does not expect is no help."""
+        verdict = self.lead.verdict
+        return "no difference" if verdict == "helps" and self.simulated.no_gain else verdict
 
     @property
     def sentence(self) -> str:
@@ -327,6 +344,8 @@ class Judgement:
         if self.verdict == "harms":
             return f"The model harms: {compared}. Use {self.recommended}, or learn from more data."
         if self.verdict == "no difference":
+            if lead.verdict == "helps":
+                return f"No difference outside replay, in which {compared}. {advice}"
             return (
                 f"No difference: {compared}; a loss of {lead.tolerated:.3g} would not matter. "
                 f"{advice}"
@@ -373,6 +392,9 @@ class Judgement:
             "simulated": simulated,
             "simulated_rounds": self.simulated.rounds,
             "simulated_replacement": self.simulated.replacement,
+            "simulated_gain": None
+            if self.simulated.gain is None
+            else {"mean": self.simulated.gain.mean, "stderr": self.simulated.gain.stderr},
             "value_of_state": self.value_of_state,
             "offered": _offered(self.lists),
             "caveat": CAVEAT,
@@ -434,6 +456,7 @@ def unjudged(
         "simulated": [],
         "simulated_rounds": UNKNOWN_ROUNDS,
         "simulated_replacement": True,
+        "simulated_gain": None,
         "value_of_state": None,
         "offered": _offered(lists),
         "caveat": CAVEAT,
@@ -493,7 +516,12 @@ def judge_policies(
     deciding, log = stage.shown(learned if written is None else written, judging)
     admitted = {name: build(name, stage.inputs(deciding)) for name in before.admitted}
     typical = typical_session(summary_of(kept), 1 if lists is None else lists.length)
-    return replace(before, simulated=_simulate(admitted, deciding, log, typical, lists, seed, bar))
+    if not admitted or isinstance(deciding.model, ParticleModel):
+        return before
+    sessions = _Sessions.of(deciding, log, typical, lists, seed)
+    judgement = replace(before, simulated=sessions.compared(admitted, bar))
+    gain = sessions.gain(admitted[judgement.preferred])
+    return replace(judgement, simulated=replace(judgement.simulated, gain=gain))
 
 
 @dataclass(frozen=True, eq=False)
@@ -688,66 +716,74 @@ def typical_session(log: LogSummary, of_round: int = 1) -> Session:
     return Session(round(min(max(rounds, 1), MOST_SIMULATED)), replacement)
 
 
-def _simulate(
-    policies: Mapping[str, AnyPolicy],
-    learned: Learned,
-    log: Log,
-    typical: Session,
-    lists: ListRounds | None,
-    seed: int,
-    bar: Progress,
-) -> Simulated:
-    """Play each policy with users drawn from the model, over typical sessions (`tune`).
+@dataclass(frozen=True, eq=False)
+class _Sessions:
+    """Typical sessions with users drawn from the model.
 
-    A policy that `tune` drops early has played fewer users, who may not be representative. So its
-    regret is the winner's, over all users, plus the difference over the users that both played.
     A large catalogue offers sets of actions as replay does, in which actions are rarely repeated.
     """
-    if len(policies) < 2 or isinstance(learned.model, ParticleModel):
-        return NOT_SIMULATED
-    contexts, replacement = None, typical.replacement
-    if learned.features is not None:
-        known = learned.features[learned.counts > 0]
-        if replacement or log.features is not None or len(known) > MOST_SHOWN:
-            contexts, replacement = learned.features[offered_sets(log, seed, lists)], True
-        else:
-            contexts = known[None]
-    more: dict[str, Any] = {"replacement": replacement, **_shown(lists)}
-    tuning = tune(
-        learned.model, typical.rounds, contexts, list(policies), seed=seed, effort=EFFORT,
-        progress=bar, **more,
-    )  # fmt: skip
-    behind = {row.policy: row.behind for row in tuning.table}
-    users = UsersOfModel(learned.model, contexts)
-    lost = _lost_first(policies, users, min(FIRST_ROUNDS, typical.rounds), seed, more)
-    return Simulated(paired_regrets(tuning.table), behind, lost, typical.rounds, replacement)
 
+    learned: Learned
+    contexts: FloatArray | None
+    typical: Session
+    seed: int
+    more: Mapping[str, Any]  # further arguments of `simulate` and `tune`
 
-def _lost_first(
-    policies: Mapping[str, AnyPolicy],
-    users: UsersOfModel,
-    rounds: int,
-    seed: int,
-    more: Mapping[str, Any],
-) -> dict[str, float]:
-    """Return each policy's loss in its first rounds, as a share of popularity's reward.
+    @classmethod
+    def of(
+        cls, learned: Learned, log: Log, typical: Session, lists: ListRounds | None, seed: int
+    ) -> _Sessions:
+        """Return the sessions of a log, whose rounds show `lists`."""
+        contexts, replacement = None, typical.replacement
+        if learned.features is not None:
+            known = learned.features[learned.counts > 0]
+            if replacement or log.features is not None or len(known) > MOST_SHOWN:
+                contexts, replacement = learned.features[offered_sets(log, seed, lists)], True
+            else:
+                contexts = known[None]
+        more = {"replacement": replacement, **_shown(lists)}
+        return cls(learned, contexts, typical, seed, more)
 
-    The result is empty if popularity earns nothing, because there is no share then. `more` has
-    further arguments of `simulate`.
-    """
-    popular = build(POPULARITY, Inputs(users.model))
-    played = simulate(
-        {**policies, POPULARITY: popular},
-        users,
-        n_runs=_FIRST_USERS,
-        horizon=rounds,
-        seed=seed,
-        **more,
-    )
-    level = played[POPULARITY].reward.mean
-    if level <= 0:
-        return {}
-    return {name: 1 - played[name].reward.mean / level for name in policies}
+    def compared(self, policies: Mapping[str, AnyPolicy], bar: Progress) -> Simulated:
+        """Play each policy (`tune`).
+
+        A policy that `tune` drops early has played fewer users, who may not be representative. So
+        its regret is the winner's, over all users, plus the difference over the users that both
+        played.
+        """
+        if len(policies) < 2:
+            return NOT_SIMULATED
+        rounds = self.typical.rounds
+        tuning = tune(
+            self.learned.model, rounds, self.contexts, list(policies), seed=self.seed,
+            effort=EFFORT, progress=bar, **self.more,
+        )  # fmt: skip
+        behind = {row.policy: row.behind for row in tuning.table}
+        rewards = self._played(policies, min(FIRST_ROUNDS, rounds))
+        level = float(rewards[POPULARITY].mean())
+        # There is no share to lose where popularity earns nothing.
+        lost = {name: 1 - float(rewards[name].mean()) / level for name in policies if level > 0}
+        return Simulated(
+            paired_regrets(tuning.table), behind, lost, rounds, bool(self.more["replacement"])
+        )
+
+    def gain(self, policy: AnyPolicy) -> Estimate:
+        """Return what the policy earns more than popularity, a round."""
+        rewards = self._played({"policy": policy}, self.typical.rounds)
+        return Estimate.from_values(rewards["policy"] - rewards[POPULARITY])
+
+    def _played(self, policies: Mapping[str, AnyPolicy], rounds: int) -> dict[str, FloatArray]:
+        """Return every user's mean reward in the first rounds, of the policies and popularity."""
+        users = UsersOfModel(self.learned.model, self.contexts)
+        played = simulate(
+            {**policies, POPULARITY: build(POPULARITY, Inputs(users.model))},
+            users,
+            n_runs=_SIMULATED_USERS,
+            horizon=rounds,
+            seed=self.seed,
+            **self.more,
+        )
+        return {name: played[name].rewards for name in (*policies, POPULARITY)}
 
 
 def paired_regrets(table: Sequence[TunedPolicy]) -> dict[str, Estimate]:
