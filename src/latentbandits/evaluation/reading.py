@@ -87,28 +87,17 @@ def read_decisions(
         array[codes, place] = values
         return array
 
-    reward = padded(_numbers(frame, names.reward), np.nan, np.float64)
-    propensity = None
-    if names.propensity in frame.columns:
-        chance = _numbers(frame, names.propensity)
-        if np.isnan(chance).all():
-            propensity = None
-        elif np.isnan(chance).any():
-            raise EvaluationError(
-                f"{int(np.isnan(chance).sum())} of {len(chance)} decisions have no propensity in "
-                f"column {names.propensity!r}: leave them out, or log every decision's"
-            )
-        else:
-            propensity = padded(chance, np.nan, np.float64)
+    rewards = _numbers(frame, names.reward)
+    chance = _propensities(frame, names)
     decided = _times(frame, names.time)
     actions = LoggedActions(frame, names, model, catalogue)
     eligible = None if actions.eligible is None else padded(actions.eligible, False, np.bool_)
     log = DecisionLog(
         action=padded(actions.index, -1, np.int64),
-        reward=reward,
+        reward=padded(rewards, np.nan, np.float64),
         lengths=lengths,
         n_actions=actions.n_actions,
-        propensity=propensity,
+        propensity=None if chance is None else padded(chance, np.nan, np.float64),
         eligible=eligible,
         features=None if actions.features is None else padded(actions.features, 0.0, np.float64),
         items=None if actions.items is None else padded(actions.items, 0, np.int64),
@@ -122,7 +111,7 @@ def read_decisions(
     )
     warnings = _kind_warnings(_kinds(frame, names), frame, names)
     missing = _missing_by_action(frame, names)
-    n_unrewarded = int(np.isnan(_numbers(frame, names.reward)).sum())
+    n_unrewarded = int(np.isnan(rewards).sum())
     if unrewarded is not None:
         log = log.filled(unrewarded)
     elif n_unrewarded:
@@ -323,6 +312,22 @@ def _numbers(frame: pl.DataFrame, name: str) -> FloatArray:
             "such rows"
         )
     return numbers
+
+
+def _propensities(frame: pl.DataFrame, names: Columns) -> FloatArray | None:
+    """Return the propensity of every decision; None where the log has none."""
+    if names.propensity not in frame.columns:
+        return None
+    chance = _numbers(frame, names.propensity)
+    lacking = np.isnan(chance)
+    if lacking.all():
+        return None
+    if lacking.any():
+        raise EvaluationError(
+            f"{int(lacking.sum())} of {len(chance)} decisions have no propensity in column "
+            f"{names.propensity!r}: leave them out, or log every decision's"
+        )
+    return chance
 
 
 def _kinds(frame: pl.DataFrame, names: Columns) -> Mapping[str, int]:

@@ -76,6 +76,7 @@ UNCERTAIN = ((4, inf), (4, 100.0), (4, 10.0))
 
 _UNCERTAIN_USERS = 300  # held-out users on which these are compared: they are slow
 _CHOICE_TOLERANCE = 0.1  # ELBO gain of a pass, in nats, that ends the ascent of a candidate
+_TRIAL = 10  # passes after which starts are compared
 _PATIENCE = 2  # numbers of states in a row without a higher ELBO before the search ends
 _SORTED = 0.99  # share of a user's steps in one direction, above which rows are sorted
 
@@ -168,8 +169,10 @@ class MovingArms:
             for one in self.still
             if one.shares.shape[1] == n_states
         ]
-        ascents = [climb_moving(problem, one, tolerance=_CHOICE_TOLERANCE) for one in chains]
-        moved = max(ascents, key=lambda one: one.elbos[-1])
+        if len(chains) > 1:  # the rest of the way is for the start that is ahead after a few passes
+            tried = [climb_moving(problem, one, max_passes=_TRIAL) for one in chains]
+            chains = [max(tried, key=lambda one: one.elbos[-1]).chain]
+        moved = climb_moving(problem, chains[0], tolerance=_CHOICE_TOLERANCE)
         judged = score(finish_moving(problem, moved, seed).model(), held_out)
         return Candidate(
             len(moved.chain.moves),

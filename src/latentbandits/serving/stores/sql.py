@@ -60,8 +60,9 @@ def checksum(table: str, values: Sequence[Any]) -> int:
     >>> checksum("notes", ("a", b"1")) != checksum("notes", ("a", b"2"))
     True
     """
-    if table in _COLUMNS and values[_COLUMNS[table] :].count(None) == len(values) - _COLUMNS[table]:
-        values = values[: _COLUMNS[table]]
+    n = _COLUMNS.get(table)
+    if n is not None and values[n:].count(None) == len(values) - n:
+        values = values[:n]
     return zlib.crc32(_encode(values), _seed(table))
 
 
