@@ -53,6 +53,7 @@ def test_claims_count_harm_false_help_and_power():
     assert held(0, 19) == ["harm", "false", "intervals", "states"]
 
 
+@pytest.mark.slow
 def test_states_that_the_learner_makes_equal_are_held_apart(monkeypatch):
     """Two thirds of the users like what the others dislike; all states alike maximise the ELBO."""
     problem = generate_clean("opposite", 520_019)
