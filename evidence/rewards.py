@@ -19,6 +19,7 @@ from scipy.stats import binom
 from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models import BernoulliArms, CategoricalArms, GaussianArms, PoissonArms
+from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.options import Option, positive
 from latentbandits.report.report import Claim, Report, Table
@@ -287,7 +288,7 @@ def run_one(job: tuple[str, str, int]) -> Outcome:
     fitted = fit(problem.log, seed=seed)
     judged = fitted.report["judgement"]
     policy = judged["recommended_policy"]
-    gains, popular = play(fitted.model, policy, problem, seed, fitted.catalogue.features)
+    gains, popular = play(fitted.model, policy, problem, seed, fitted.catalogue)
     covered = {row["level"]: row["covered"] for row in fitted.report["held_out"]["coverage"]}
     return Outcome(
         group,
@@ -305,13 +306,14 @@ def run_one(job: tuple[str, str, int]) -> Outcome:
 
 
 def play(
-    model: Any, policy: str, problem: Problem, seed: int, features: FloatArray | None = None
+    model: Any, policy: str, problem: Problem, seed: int, catalogue: Catalogue | None = None
 ) -> tuple[FloatArray, float]:
     """Return each new user's mean reward above popularity's, and popularity's mean reward."""
-    from latentbandits.policies.registry import Inputs, build
+    from latentbandits.policies.registry import build, inputs_of
 
+    features = None if catalogue is None else catalogue.features
     context = None if features is None else np.broadcast_to(features, (_USERS, *features.shape))
-    player: Any = build(policy, Inputs(model, horizon=_ROUNDS, items=features))
+    player: Any = build(policy, inputs_of(model, catalogue, horizon=_ROUNDS))
     belief = player.init(_USERS)
     rng = np.random.default_rng([seed, 78])
     users = _NewUsers(problem, rng)

@@ -27,7 +27,7 @@ from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.visit import Visit
 from latentbandits.options import Option, positive
 from latentbandits.policies import TS, HierTS
-from latentbandits.policies.registry import Inputs, build
+from latentbandits.policies.registry import build, inputs_of
 from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
 
@@ -214,7 +214,9 @@ def _loop(
 def _learned(visitors: Visitors) -> Any:
     """Return the recommended policy of a model that is learned from as many logged users."""
     result = fit(visitors.truth.log, bootstrap=0, **FIT)
-    return build(result.report["judgement"]["recommended_policy"], Inputs(result.model))
+    return build(
+        result.report["judgement"]["recommended_policy"], inputs_of(result.model, result.catalogue)
+    )
 
 
 def _play(visitors: Visitors, policy: Any, seed: int) -> FloatArray:

@@ -137,4 +137,5 @@ class Training:
         known: dict[str, Any] = {"reward_range": span, "horizon": self.horizon}
         if learned is None:
             return Inputs(n_actions=self.n_actions, noise=float(rewards.std()), **known)
-        return Inputs(learned.model, items=learned.features, **known)
+        averages = action_averages(self.log) if learned.features is None else None
+        return Inputs(learned.model, items=learned.features, averages=averages, **known)

@@ -360,9 +360,11 @@ def test_serve_and_simulate_have_the_same_policies(arms):
     from latentbandits.simulation.simulate import maker
 
     model, catalogue = load(arms[2]), load_catalogue(arms[2])
-    items = None if catalogue is None else catalogue.features
-    for text in policy_texts(["TS", "UCB1", "EXP4", "mmUCB"], arms[2], model, items):
-        played, served = maker(text, items=items)(model), make_policy(text, model, items)
+    texts = ["TS", "UCB1", "EXP4", "mmUCB", "popularity"]
+    for text in policy_texts(texts, arms[2], model, catalogue.features):
+        played = maker(text, averages=catalogue.averages)(model)
+        served = make_policy(text, model, catalogue)
         for field in fields(played):
             if field.name != "model":
-                assert getattr(played, field.name) == getattr(served, field.name), text
+                same = getattr(played, field.name) == getattr(served, field.name)
+                assert np.all(same), text

@@ -115,3 +115,25 @@ def test_a_model_without_catalogue_or_recommendation(tmp_path):
     save(LinearGaussian(np.eye(2), noise=0.1), tmp_path / "linear")
     with pytest.raises(ValueError, match="come with each request"):
         lb.load_agent(tmp_path / "linear")
+
+
+def test_a_folder_ships_the_popularity_that_was_judged(tmp_path):
+    """Whoever chose the actions saw the users' states, so that averages and model disagree."""
+    rng = np.random.default_rng(0)
+    happy = rng.random(400) < 0.5
+    action = (rng.random((400, 6)) < np.where(happy, 0.9, 0.1)[:, None]).astype(int)
+    chance = np.where(happy[:, None], 0.8, 0.2) + np.where(action == 0, 0.15, 0.0)
+    table = {
+        "user": np.repeat(np.arange(400), 6),
+        "action": np.array(["ask", "offer"])[action.ravel()],
+        "reward": (rng.random((400, 6)) < chance).astype(float).ravel(),
+    }
+    fitted = lb.fit(table, user="user", action="action", reward="reward", states=2, assess=False)
+    asked = table["action"] == "ask"
+    averages = [table["reward"][asked].mean(), table["reward"][~asked].mean()]
+    assert averages[1] > averages[0] + 0.2
+    by_model = fitted.model.state_prior @ fitted.model.expected_rewards(None)[0]
+    assert by_model[0] > by_model[1]
+    save_fit(fitted, tmp_path / "model")
+    agent = lb.load_agent(tmp_path / "model", policy="popularity")
+    assert [agent.decide(name).action for name in ("ann", "bob")] == ["offer", "offer"]

@@ -5,6 +5,7 @@ import pytest
 
 from latentbandits import ArtefactError, GaussianArms, LinearGaussian, load, save
 from latentbandits.models import Catalogue, load_catalogue
+from latentbandits.policies.registry import build, inputs_of
 
 ARMS = GaussianArms([[0.1, 0.9]], noise=0.5)
 LINEAR = LinearGaussian([[1.0, 2.0]], noise=0.25)
@@ -59,8 +60,35 @@ def test_lookup():
         ((["a", "b"], ["one"]), "2 ids"),
         ((["a", "b"], None, [[1.0]]), "row for each of 2"),
         ((["a"], None, [[np.nan]]), "finite"),
+        ((["a", "b"], None, None, (), 0, [1.0]), "averages must be a number or NaN for each of 2"),
+        ((["a"], None, None, (), 0, [np.inf]), "averages must be"),
     ],
 )
 def test_what_is_no_catalogue(arguments, message):
     with pytest.raises(ValueError, match=message):
         Catalogue(*arguments)
+
+
+AVERAGED = Catalogue(["a", "b"], averages=[0.7, np.nan])
+
+
+def test_averages_are_saved_and_new_actions_have_none(tmp_path):
+    save(ARMS, tmp_path / "model", AVERAGED.longer(["c"]).retire(["a"]))
+    again = load_catalogue(tmp_path / "model")
+    np.testing.assert_array_equal(again.averages, [0.7, np.nan, np.nan])
+    other = Catalogue(["a", "b"], averages=[0.1, 0.2])
+    np.testing.assert_array_equal(AVERAGED.sharing(other).averages, AVERAGED.averages)
+    assert NAMED.longer(["c"]).averages is None
+
+
+def test_popularity_goes_by_the_averages_of_the_log():
+    """By the model b is best; by the log's averages a is. Without an average, the model decides."""
+    averaged = build("popularity", inputs_of(ARMS, Catalogue(["a", "b"], averages=[0.7, 0.2])))
+    rng = np.random.default_rng(0)
+    assert averaged.decide(averaged.init(3), None, rng).action.tolist() == [0, 0, 0]
+    assert averaged.decide(averaged.init(), None, rng, eligible=[[False, True]]).action == [1]
+    for catalogue in (AVERAGED, NAMED, None):
+        policy = build("popularity", inputs_of(ARMS, catalogue))
+        assert policy.decide(policy.init(), None, rng).action == [1]
+    with pytest.raises(ValueError, match="option"):
+        build("popularity(averages=1)", inputs_of(ARMS, None))

@@ -125,7 +125,7 @@ def _candidates(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any], Any
     from latentbandits.evaluation.reading import read_decisions
     from latentbandits.models import load, load_catalogue
     from latentbandits.models.artefacts import Catalogue, recommended_policy
-    from latentbandits.policies.registry import Inputs, build, find, parse
+    from latentbandits.policies.registry import build, find, inputs_of, parse
 
     fixed = arguments.distribution is not None or arguments.target_log is not None
     if arguments.model is None and not fixed and not arguments.policies:
@@ -175,11 +175,11 @@ def _candidates(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any], Any
                 given.target, catalogue=catalogue, columns=columns, unrewarded=arguments.unrewarded
             ).log
     if arguments.policies or not fixed:
-        inputs = Inputs(
-            model=model,
+        inputs = inputs_of(
+            model,
+            catalogue,
             n_actions=None if model is not None else read.log.n_actions,
             horizon=arguments.horizon or read.log.n_rounds,
-            items=None if catalogue is None else catalogue.features,
         )
         texts = arguments.policies or [recommended_policy(arguments.model, "mmTS")]
         for text in texts:

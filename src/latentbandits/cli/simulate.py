@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.offered is None:
         arguments.offered = 10 if arguments.replay else 20
     items = None if catalogue is None else catalogue.features
+    averages = None if catalogue is None else catalogue.averages
     texts = policy_texts(arguments.policies, arguments.model, model, items)
     if arguments.replay:
         return _replay(arguments, model, catalogue, texts)
@@ -62,7 +63,12 @@ def run(arguments: argparse.Namespace) -> int:
     with processes(arguments.jobs) as executor, Progress("simulate") as progress:
         progress.start("simulate", arguments.runs)
         results = simulate(
-            makers({text: text for text in texts}, horizon=arguments.horizon, items=items),
+            makers(
+                {text: text for text in texts},
+                horizon=arguments.horizon,
+                items=items,
+                averages=averages,
+            ),
             users,
             n_runs=arguments.runs,
             horizon=arguments.horizon,
@@ -102,7 +108,8 @@ def _replay(arguments: argparse.Namespace, model: Any, catalogue: Any, texts: li
 
     started = time.perf_counter()
     log, features = numbered_as_model(model, catalogue, _read_log(arguments))
-    inputs = Inputs(model, horizon=arguments.horizon, items=features)
+    averages = None if catalogue is None else catalogue.averages
+    inputs = Inputs(model, horizon=arguments.horizon, items=features, averages=averages)
     names = list(dict.fromkeys([*texts, "popularity"]))
     players = {text: PolicyPlayer(build(text, inputs), log.n_actions, features) for text in names}
     folder = OutputFolder(arguments.out)

@@ -37,6 +37,7 @@ from latentbandits.learning.assess.replay import Replay
 from latentbandits.learning.assess.report import cautions
 from latentbandits.learning.assess.verdict import (
     judge_policies,
+    popular_averages,
     saved_and_loaded,
     unjudged,
 )
@@ -488,7 +489,10 @@ def learn(users: Users, options: FitOptions, bar: Progress) -> Result:
         )
     ids = users.everyone.action_ids
     vectors = written.features if users.rows is None else None  # else requests send them
-    catalogue = Catalogue(ids, _names(ids, options.names), vectors)
+    averages = None
+    if written.features is None and users.rows is None:
+        averages = popular_averages(users.everyone, users.lists)
+    catalogue = Catalogue(ids, _names(ids, options.names), vectors, averages=averages)
     return Result(
         written, candidate, replace(choice, selection=selection, steps=steps), catalogue,
         disagreement, widening, gate_report, item_report,

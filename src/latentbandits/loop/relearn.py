@@ -40,7 +40,7 @@ from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.clicks import ClickModel, Each, as_click_model
 from latentbandits.models.growing import add_average
 from latentbandits.owned_tempdir import remove_left_overs
-from latentbandits.policies.registry import Inputs, PolicySpec, build, parse
+from latentbandits.policies.registry import PolicySpec, build, inputs_of, parse
 from latentbandits.report.report import Progress
 from latentbandits.serving.engine.model_rows import notes, read_artefact, unpack
 from latentbandits.serving.http.messages import Swap
@@ -736,10 +736,10 @@ def _side(
         unrewarded=unrewarded,
     ).log  # fmt: skip
     rewards = log.reward[log.observed]
-    inputs = Inputs(
-        model=model.model,
+    inputs = inputs_of(
+        model.model,
+        model.catalogue,
         reward_range=(float(rewards.min()), float(rewards.max())) if len(rewards) else None,
         horizon=log.n_rounds,
-        items=None if model.catalogue is None else model.catalogue.features,
     )
     return Side(build(policy, inputs), model.model, log)

@@ -498,6 +498,8 @@ class Catalogue:
             decisions of the past can be read.
         n_offsets: how many of the features are offsets of actions whose vectors are uncertain
             (see `models.growing`).
+        averages: average reward of every action in the log, `(n_actions,)`, NaN where it has none;
+            the policy `popularity` shows the largest. None: it goes by the model's means.
 
     >>> catalogue = Catalogue(["m1", "m2"], features=[[1.0, 0.2], [1.0, 0.7]])
     >>> catalogue.context(["m2"])
@@ -509,6 +511,7 @@ class Catalogue:
     features: FloatArray | None
     retired: frozenset[str]
     n_offsets: int
+    averages: FloatArray | None
     places: Places = field(init=False, repr=False)
     _rows: _Rows | None = field(init=False, repr=False)
 
@@ -519,6 +522,7 @@ class Catalogue:
         features: ArrayLike | None = None,
         retired: Iterable[str] = (),
         n_offsets: int = 0,
+        averages: ArrayLike | None = None,
     ) -> None:
         unique = tuple(ids)
         if (
@@ -533,11 +537,15 @@ class Catalogue:
         vectors = None if features is None else checks.finite_array("features", features, (2,))
         if vectors is not None and len(vectors) != len(unique):
             raise ValueError(f"features must have a row for each of {len(unique)} ids")
+        means = None if averages is None else np.asarray(averages, np.float64)
+        if means is not None and (means.shape != (len(unique),) or np.isinf(means).any()):
+            raise ValueError(f"averages must be a number or NaN for each of {len(unique)} ids")
         gone = frozenset(retired)
         if not gone < set(unique):
             raise ValueError(_RETIRED + str(sorted(gone - set(unique)) or "all of them"))
         object.__setattr__(self, "retired", gone)
         object.__setattr__(self, "n_offsets", checks.count("n_offsets", n_offsets))
+        object.__setattr__(self, "averages", None if means is None else checks.frozen(means))
         object.__setattr__(self, "ids", unique)
         object.__setattr__(self, "names", labels)
         object.__setattr__(self, "features", None if vectors is None else checks.frozen(vectors))
@@ -570,9 +578,15 @@ class Catalogue:
             ids=self.ids + added.ids,
             names=self.names + added.names,
             features=features,
+            averages=self._longer_averages(len(added)),
             places=self.places.longer(added.ids),
             _rows=shared,
         )
+
+    def _longer_averages(self, n_new: int) -> FloatArray | None:
+        if self.averages is None:
+            return None
+        return checks.frozen(np.append(self.averages, np.full(n_new, np.nan)))
 
     def check_new(self, ids: Sequence[str]) -> None:
         """Raise ValueError if one of these ids is in the catalogue, or twice among them."""
@@ -604,7 +618,7 @@ class Catalogue:
         elif self.features is not other.features:
             return self
         longer = other if n == len(self) else other.longer(self.ids[n:], self.names[n:], rows)
-        return longer._with(retired=self.retired, n_offsets=self.n_offsets)
+        return longer._with(retired=self.retired, n_offsets=self.n_offsets, averages=self.averages)
 
     def parts(self) -> dict[int, int]:
         """Return the bytes of what catalogues may share, and of this one alone, by identity."""
@@ -652,6 +666,8 @@ class Catalogue:
             arrays["retired"] = _bytes(sorted(self.retired))
         if self.n_offsets:
             arrays["n_offsets"] = np.array(self.n_offsets)
+        if self.averages is not None:
+            arrays["averages"] = self.averages
         return arrays
 
     @classmethod
@@ -660,7 +676,7 @@ class Catalogue:
         ids, names = (json.loads(arrays[name].tobytes()) for name in ("ids", "names"))
         retired = json.loads(arrays["retired"].tobytes()) if "retired" in arrays else ()
         n_offsets = int(arrays.get("n_offsets", np.array(0)))
-        return cls(ids, names, arrays.get("features"), retired, n_offsets)
+        return cls(ids, names, arrays.get("features"), retired, n_offsets, arrays.get("averages"))
 
 
 def _bytes(texts: Sequence[str]) -> NDArray[np.uint8]:

@@ -17,7 +17,7 @@ from latentbandits.models.shown import model_line
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.lists import ListDecision, decide_list, update_list
 from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt, begin, gate_of
-from latentbandits.policies.registry import Inputs, build
+from latentbandits.policies.registry import build, inputs_of
 from latentbandits.report.drawing import draw_grid
 from latentbandits.report.notebook import Shown, plural
 from latentbandits.report.report import Table
@@ -386,5 +386,5 @@ def load_agent(
         assert model.n_actions is not None
         catalogue = Catalogue([str(action) for action in range(model.n_actions)])
     text = policy or recommended_policy(path, "mmTS")
-    built = build(text, Inputs(model, items=catalogue.features))
+    built = build(text, inputs_of(model, catalogue))
     return Agent(built, seed, catalogue=catalogue)

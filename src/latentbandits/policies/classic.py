@@ -159,13 +159,16 @@ class _Unpersonalised(LargestScore[Rounds], ABC):
 
 @dataclass(frozen=True, eq=False)
 class Popularity(_Unpersonalised):
-    """Play argmax_a of sum_s P1(s) mu_hat(a, x, s): the best action for users on average.
+    """Play the action with the largest average reward, the same for every user.
 
-    For actions with features this is the best action of the linear model with one state, whose
-    weights are the average weights of the states.
+    Without averages it plays argmax_a of sum_s P1(s) mu_hat(a, x, s). For actions with features
+    this is the best action of the linear model with one state, whose weights are the average
+    weights of the states.
 
     Args:
         model: gives the mean reward of every action in every state, and the states' prior.
+        averages: average reward of every action in a log, `(n_actions,)`. Where it is NaN, and for
+            actions beyond its end, the model's mean is used; so it is if actions have features.
 
     >>> from latentbandits.models import GaussianArms
     >>> policy = Popularity(GaussianArms([[0.9, 0.1, 0.6], [0.2, 0.8, 0.6]], noise=0.5))
@@ -174,10 +177,14 @@ class Popularity(_Unpersonalised):
     """
 
     model: KnownModel
+    averages: FloatArray | None = None
 
     def _scores(self, belief: Rounds, asked: Asked) -> FloatArray:
         prior = np.exp(self.model.log_state_prior)
         scores = (prior[:, None, :] @ self.model.expected_rewards(asked.context))[:, 0]
+        if self.averages is not None and self.model.n_features is None:
+            known = np.flatnonzero(~np.isnan(self.averages))
+            scores[:, known] = self.averages[known]
         return np.broadcast_to(scores, (len(belief.counts), scores.shape[1]))
 
 

@@ -16,11 +16,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from latentbandits.models.checks import FloatArray
 from latentbandits.names import one_of
 from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt
+
+if TYPE_CHECKING:
+    from latentbandits.models.artefacts import Catalogue
 
 __all__ = [
     "Entry",
@@ -31,6 +34,7 @@ __all__ = [
     "build",
     "entries",
     "find",
+    "inputs_of",
     "parse",
     "register",
     "unregister",
@@ -65,6 +69,7 @@ class Inputs:
         horizon: number of rounds of a session.
         items: features of the catalogue's actions, `(n_items, n_features)`.
         n_users: number of users, for policies that learn across users.
+        averages: average reward of every action in the log, `(n_actions,)`.
 
     >>> from latentbandits import GaussianArms
     >>> Inputs(GaussianArms([[0.9, 0.1]], noise=0.5)).n_actions
@@ -79,11 +84,19 @@ class Inputs:
     horizon: int | None = None
     items: FloatArray | None = None
     n_users: int | None = None
+    averages: FloatArray | None = None
 
     def __post_init__(self) -> None:
         for name in ("n_actions", "n_features", "noise"):
             if getattr(self, name) is None and self.model is not None:
                 object.__setattr__(self, name, _of_model(self.model, name))
+
+
+def inputs_of(model: Any, catalogue: Catalogue | None, **facts: Any) -> Inputs:
+    """Return the inputs of policies on a saved model, with what its catalogue knows."""
+    if catalogue is None:
+        return Inputs(model, **facts)
+    return Inputs(model, items=catalogue.features, averages=catalogue.averages, **facts)
 
 
 def _of_model(model: Any, name: str) -> Any:
@@ -94,7 +107,7 @@ def _of_model(model: Any, name: str) -> Any:
 
 
 _INPUTS = tuple(field.name for field in fields(Inputs))
-_NOT_OPTIONS = ("model", "n_actions", "n_features", "items", "inputs")
+_NOT_OPTIONS = ("model", "n_actions", "n_features", "items", "averages", "inputs")
 _MISSING = {
     "model": "a model of latent states",
     "n_actions": "a model with a fixed set of actions; try LinUCB or LinTS",

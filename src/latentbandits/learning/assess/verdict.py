@@ -575,11 +575,10 @@ class _Replaying:
 
     def play(self, log: Log) -> Replay:
         """Replay the model's policies and the baselines."""
-        lists, kept = self.lists, self.kept
+        lists = self.lists
+        popular = popular_averages(self.kept, lists)
         if lists is not None:
-            kept = engine_of(kept).mapped(PerLook(lists))
             lists = replace(lists, same=lists.kind(log))
-        popular = replays.action_averages(kept)
         if log.features is not None:
             popular = popular[log.actions]
         log_prior = users_log_prior(self.learned.model, log)
@@ -605,6 +604,16 @@ class _Replaying:
         return replays.replay(
             players, log, passes=passes, later=True, lists=lists, seed=self.seed, progress=self.bar
         )
+
+
+def popular_averages(log: AnyLog, lists: ListRounds | None) -> FloatArray:
+    """Return the average reward of every action by which popularity ranks them.
+
+    In a log of lists a reward counts by the probability that its position was looked at.
+    """
+    if lists is not None:
+        log = engine_of(log).mapped(PerLook(lists))
+    return replays.action_averages(log)
 
 
 def _suited(policies: dict[str, AnyPolicy], lists: ListRounds | None) -> dict[str, AnyPolicy]:

@@ -19,13 +19,12 @@ import numpy as np
 from latentbandits.beliefs.encoding import can_encode
 from latentbandits.models.artefacts import Catalogue, model_files, to_arrays
 from latentbandits.models.attributes.items import add_items
-from latentbandits.models.checks import FloatArray
 from latentbandits.models.clicks import ClickModel, Each, as_click_model
 from latentbandits.models.growing import add_arms, add_average, add_vectors, plain_features
 from latentbandits.models.protocol import is_order_free as model_is_order_free
 from latentbandits.policies.lists import check_click_model
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.policies.registry import AUTO, Inputs, PolicySpec, build, find, parse
+from latentbandits.policies.registry import AUTO, PolicySpec, build, find, inputs_of, parse
 from latentbandits.serving.engine.actions import ActionSpace, action_space
 from latentbandits.serving.engine.model_rows import ActionNames, model_row, notes, unpack
 from latentbandits.serving.engine.values import NewAction
@@ -102,17 +101,14 @@ def stored_click_model(text: str) -> ClickModel:
     return as_click_model(text)
 
 
-def make_policy(text: str, model: Any, items: FloatArray | None = None) -> AnyPolicy:
-    """Return the policy of this text on `model`; ValueError where they do not go together.
-
-    `items` are the features of the catalogue's actions, `(n_items, n_features)`.
-    """
+def make_policy(text: str, model: Any, catalogue: Catalogue | None = None) -> AnyPolicy:
+    """Return the policy of this text on `model`; ValueError where they do not go together."""
     if not find(parse(text).name).can_be_served:
         raise ValueError(
             f"{text} learns across users and remembers the order of rewards, so it is for "
             "simulation: of these policies HierTS and HierUCB are served, whose beliefs are sums"
         )
-    return build(text, Inputs(model, items=items))
+    return build(text, inputs_of(model, catalogue))
 
 
 def is_order_free(policy: AnyPolicy, model: Any) -> bool:
@@ -474,7 +470,7 @@ class Library:
                 model, catalogue = add_average(base.model, base.catalogue, new)
             except ValueError:  # this kind of model does not support new actions
                 return base
-            policies = self._policies(self.row(model_id), model, catalogue.features)
+            policies = self._policies(self.row(model_id), model, catalogue)
             space = action_space(model, catalogue, len(new))
             grown = replace(base, model=model, space=space, policies=policies)
             self._keep(key, grown)
@@ -526,8 +522,7 @@ class Library:
             if self._catalogue is not None:
                 catalogue = catalogue.sharing(self._catalogue)
             self._catalogue = catalogue
-        items = None if catalogue is None else catalogue.features
-        policies = self._policies(row, model, items)
+        policies = self._policies(row, model, catalogue)
         space = action_space(model, catalogue)
         try:
             rewards = self._settings.limits(reward_range(model, notes(row)))
@@ -548,13 +543,13 @@ class Library:
         return served.clicks
 
     def _policies(
-        self, row: ModelRow, model: Any, items: FloatArray | None
+        self, row: ModelRow, model: Any, catalogue: Catalogue | None
     ) -> dict[str, GroupPolicy]:
         policies = {}
         try:
             for group in self._texts:
                 text = self._text(group, row)
-                policy = make_policy(text, model, items)
+                policy = make_policy(text, model, catalogue)
                 belief = policy.init(1)
                 gap = getattr(policy.model_or_none, "session_gap", None)
                 policies[group] = GroupPolicy(
