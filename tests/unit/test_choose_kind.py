@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from latentbandits.learning.assess.comparisons import choose_kind
+from latentbandits.learning.assess import comparisons
+from latentbandits.learning.assess.comparisons import SAMPLED_USERS, choose_kind
 from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.fitting import fit, split_users
@@ -42,6 +43,45 @@ def test_the_kind_of_a_small_catalogue_follows_the_data(log, kind):
     assert kinds["chosen"] == kind
     assert kinds["nats_per_user"] > 2 * kinds["nats_per_user_stderr"] > 0
     assert kinds["sentence"].startswith(f"{kind}: the log probability of a held-out user's rewards")
+
+
+def clicked(n_users, odds_of, n_actions, seed=0):
+    """Clicks on 20 different actions of every user, with odds by user and action."""
+    rng = np.random.default_rng(seed)
+    actions = np.stack([rng.permutation(n_actions)[:20] for _ in range(n_users)])
+    odds = np.take_along_axis(odds_of(rng, n_users, n_actions), actions, axis=1)
+    clicks = rng.random(actions.shape) < 1 / (1 + np.exp(-odds))
+    table = {"u": np.repeat(np.arange(n_users), 20), "a": actions.ravel(), "r": clicks.ravel() * 1}
+    return read_log(table, "u", "a", "r")
+
+
+def by_group(rng, n_users, n_actions):
+    return rng.normal(0.0, 2.0, (3, n_actions))[rng.integers(0, 3, n_users)]
+
+
+def by_taste(rng, n_users, n_actions):
+    return rng.normal(0.0, 2.0, (n_users, 2)) @ rng.standard_normal((2, n_actions))
+
+
+@pytest.mark.parametrize(
+    ("log", "kind", "sampled"),
+    [
+        (clicked(600, by_group, 25), "arms", True),
+        (clicked(600, by_taste, 40), "linear", False),
+        (rated(600), "linear", False),
+    ],
+    ids=["groups", "clicks by taste", "ratings by taste"],
+)
+def test_a_sample_of_users_decides_only_what_all_users_decide(log, kind, sampled, monkeypatch):
+    """Arms that are clearly better on a sample are better on all users; else all are asked."""
+    kinds = fit(log, bootstrap=0, assess=False).report["kinds"]
+    assert kinds["chosen"] == kind
+    assert kinds["sampled_users"] == (SAMPLED_USERS if sampled else None)
+    assert (f"learned from {SAMPLED_USERS} users" in kinds["sentence"]) is sampled
+    monkeypatch.setattr(comparisons, "SAMPLED_USERS", log.n_users)
+    every = fit(log, bootstrap=0, assess=False).report["kinds"]
+    assert (every["chosen"], every["sampled_users"]) == (kind, None)
+    assert every["nats_per_user"] > 2 * every["nats_per_user_stderr"] > 0
 
 
 def test_an_option_of_one_kind_leaves_the_other_out():

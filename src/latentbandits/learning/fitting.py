@@ -22,8 +22,10 @@ from latentbandits.learning.assess import report, report_tables
 from latentbandits.learning.assess.comparisons import (
     FACTORISATION,
     ONE_STATE,
+    SAMPLED_USERS,
     KindChoice,
     StateComparison,
+    arms_of_sample,
     choose_kind,
     compare_with_one_state,
     evidence_of_states,
@@ -358,7 +360,8 @@ def expected_seconds(users: Users, options: FitOptions) -> float | None:
     """Estimate how long learning and assessing will take, by a small part of each, measured.
 
     These are seconds of processor time, which other processes on the machine do not change, right
-    within a factor of about three: how many steps a learner needs depends on the log.
+    within a factor of about three: how many steps a learner needs depends on the log. Of a linear
+    model beside arms, it is the time of its sample of users, which mostly decides.
     None for features of rows, for kinds that another package registered, and where the log is too
     small to learn from a part of it.
     """
@@ -376,6 +379,7 @@ def expected_seconds(users: Users, options: FitOptions) -> float | None:
             learner = LinearLearner(reg=1.0, rewards="bernoulli" if clicks else "gaussian")
             times = LEARNINGS["clicks" if clicks else kind]
             times += BOOTSTRAP_LEARNINGS * options.bootstrap if len(kinds) == 1 else 0.0
+            times *= 1.0 if len(kinds) == 1 else min(SAMPLED_USERS / users.few.n_users, 1.0)
             rank = min(5, sample.n_users, sample.n_actions)
         try:
             learner.learn(sample, Candidate(1, rank), options.seed)  # imports what it needs
@@ -498,7 +502,8 @@ def learn(users: Users, options: FitOptions, bar: Progress) -> Result:
 def _select_kind(users: Users, options: FitOptions, bar: Progress) -> Choice:
     """Choose the settings of every kind of model that is possible, and then the kind.
 
-    A model that is learned with the choice of actions is one of arms. A quick fit compares nothing.
+    A model that is learned with the choice of actions is one of arms. A linear model is learned in
+    full only if a sample of users does not speak for arms. A quick fit compares nothing.
     """
     kind = options.kind if users.rows is None else "linear"
     if users.shown is not None and users.shown.family is not None:
@@ -515,6 +520,15 @@ def _select_kind(users: Users, options: FitOptions, bar: Progress) -> Choice:
         if joint is not None:
             return replace(choice, selection=joint, comparison=None)
     if others:
+        if options.transform is None:
+            rival, _ = _learner(users, "linear", options, bar)
+            assert isinstance(rival, LinearLearner)
+            kinds = arms_of_sample(
+                choice.selection, rival, users.few, users.choosing, options.wanted_states,
+                options.seed, bar,
+            )  # fmt: skip
+            if kinds is not None:
+                return replace(choice, kinds=kinds)
         with suppress(ValueError):  # there are too few users for a linear model
             linear = _select(users, "linear", options, bar)
             kinds = choose_kind(choice.selection, linear.selection, users.choosing, options.seed)

@@ -6,7 +6,8 @@ in: their level and vector have the posterior given their rewards.
 
 The two kinds of model, arms and linear, are compared on the same held-out users, by the log
 probability of each user's rewards given the earlier ones and, if that does not decide, by the
-rewards that `mmGreedy` earns in replay. Arms are chosen unless a difference is clear.
+rewards that `mmGreedy` earns in replay. Arms are chosen unless a difference is clear. Of many
+users, a sample is asked first whether arms are clearly better: linear models take longer to learn.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from latentbandits.learning import user_hash
 from latentbandits.learning.assess import replay as replays
 from latentbandits.learning.assess.list_replay import ListRounds
 from latentbandits.learning.assess.replay import PolicyPlayer, passes_for, playable_rounds, replay
-from latentbandits.learning.backends.backend import AnyLog, summary_of
+from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of, summary_of
 from latentbandits.learning.fit_options import Form
 from latentbandits.learning.learners import (
     CLEAR,
@@ -37,8 +38,10 @@ from latentbandits.learning.learners import (
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs.rows import Log, cells_of_values
 from latentbandits.learning.logs.tables import LogError
+from latentbandits.models.checks import FloatArray
 from latentbandits.models.clicks import Each
 from latentbandits.policies.latent.ucb import mmGreedy
+from latentbandits.report.notebook import plural
 from latentbandits.report.report import Estimate, Progress
 
 ONE_STATE = "one state"
@@ -232,6 +235,12 @@ MOST_USERS = 200
 
 _CLEAR = 2.0  # paired standard errors
 
+SAMPLED_USERS = 300
+"""Size of the sample of users that both kinds are first learned from, if there are more."""
+
+_FEW_SWEEPS = 10  # enough for one state of the sample
+_FAR = 10.0  # paired standard errors that several states of a linear model do not make up
+
 
 @dataclass(frozen=True, eq=False)
 class KindChoice:
@@ -243,6 +252,7 @@ class KindChoice:
     replayed: Estimate | None  # reward of a round, likewise; None: nothing was replayed
     rounds: int
     log_probability: Mapping[Form, float]  # of a held-out reward, in nats
+    sampled: int | None = None  # users that both were learned from; None: all kept users
 
     @property
     def sentence(self) -> str:
@@ -251,6 +261,8 @@ class KindChoice:
             f"{self.chosen}: the log probability of a held-out user's rewards is "
             f"{self.evidence:+} nats compared with {self.other}"
         )
+        if self.sampled is not None:
+            line = f"{line}, both learned from {plural(self.sampled, 'user')}"
         if self.replayed is None:
             return line
         return f"{line}, and mmGreedy earns {self.replayed:+} a round in rounds 1-{self.rounds}"
@@ -268,7 +280,40 @@ class KindChoice:
             "replay": None if replayed is None else replayed.mean,
             "replay_stderr": None if replayed is None else replayed.stderr,
             "rounds": self.rounds,
+            "sampled_users": self.sampled,
         }
+
+
+def arms_of_sample(
+    arms: Selection,
+    linear: LinearLearner,
+    kept: Engine,
+    held_out: Log,
+    states: Sequence[int] | None,
+    seed: int,
+    progress: Progress,
+) -> KindChoice | None:
+    """Return the choice of arms, if held-out rewards are clearly more probable under them.
+
+    Both kinds are learned from a sample of the kept users, the linear model first with one state,
+    and only if that is not far behind, with several. None: nothing is decided, because the sample
+    does not choose linear models.
+    """
+    if kept.n_users <= SAMPLED_USERS:
+        return None
+    sample = engine_of(kept.sample(SAMPLED_USERS, seed))
+    tried: list[tuple[LinearLearner, Sequence[int] | None, float]] = [(linear, states, _CLEAR)]
+    if states is None:
+        tried.insert(0, (replace(linear, sweeps=_FEW_SWEEPS), (1,), _FAR))
+    with suppress(ValueError):  # the sample has too few rewards
+        without = arms.learner.learn(sample, arms.chosen, seed)
+        for learner, wanted, errors in tried:
+            given = learner.select(sample, held_out, wanted, seed, progress).learned
+            asked = _log_probabilities(without, given, held_out)
+            if clearly_below(asked.linear, asked.arms, errors):
+                lead = Estimate.from_values(asked.arms - asked.linear)
+                return KindChoice("arms", "linear", lead, None, 0, asked.means, SAMPLED_USERS)
+    return None
 
 
 def choose_kind(arms: Selection, linear: Selection, held_out: Log, seed: int) -> KindChoice:
@@ -277,25 +322,39 @@ def choose_kind(arms: Selection, linear: Selection, held_out: Log, seed: int) ->
     The kind whose held-out rewards are clearly more probable is chosen; if none is, the one that
     clearly earns more in replay; otherwise arms. Only actions that both models know are compared.
     """
-    known = (arms.learned.counts > 0) & (linear.learned.counts > 0)
-    log = held_out.of_events(known[held_out.actions])
-    rewards = summary_of(log).rewards
-    cells = cells_of_values(rewards.values, rewards.off_lattice)
-    of_arms, of_linear = (judge(one.learned, log, cells) for one in (arms, linear))
-    without, given = of_arms.log_probability_by_user(), of_linear.log_probability_by_user()
-    lead, replayed, rounds = Estimate.from_values(given - without), None, 0
-    better = clearly_below(without, given, _CLEAR)
-    if not better and not clearly_below(given, without, _CLEAR):
-        replayed, rounds = _replayed(arms, linear, log, seed)
+    asked = _log_probabilities(arms.learned, linear.learned, held_out)
+    lead, replayed, rounds = Estimate.from_values(asked.linear - asked.arms), None, 0
+    better = clearly_below(asked.arms, asked.linear, _CLEAR)
+    if not better and not clearly_below(asked.linear, asked.arms, _CLEAR):
+        replayed, rounds = _replayed(arms, linear, asked.log, seed)
         better = replayed is not None and replayed.mean > _CLEAR * replayed.stderr
     if not better:
         lead = Estimate(-lead.mean, lead.stderr)
         replayed = None if replayed is None else Estimate(-replayed.mean, replayed.stderr)
     chosen: Form = "linear" if better else "arms"
     other: Form = "arms" if better else "linear"
+    return KindChoice(chosen, other, lead, replayed, rounds, asked.means)
+
+
+class _LogProbabilities(NamedTuple):
+    """The log probabilities of held-out users' rewards for actions that both models know."""
+
+    log: Log
+    arms: FloatArray  # (n_users,)
+    linear: FloatArray
+    means: dict[Form, float]  # of a reward
+
+
+def _log_probabilities(arms: Learned, linear: Learned, held_out: Log) -> _LogProbabilities:
+    known = (arms.counts > 0) & (linear.counts > 0)
+    log = held_out.of_events(known[held_out.actions])
+    rewards = summary_of(log).rewards
+    cells = cells_of_values(rewards.values, rewards.off_lattice)
+    of_arms, of_linear = (judge(one, log, cells) for one in (arms, linear))
+    without, given = of_arms.log_probability_by_user(), of_linear.log_probability_by_user()
     n = len(of_arms.reward)
     means: dict[Form, float] = {"arms": without.sum() / n, "linear": given.sum() / n}
-    return KindChoice(chosen, other, lead, replayed, rounds, means)
+    return _LogProbabilities(log, without, given, means)
 
 
 def _replayed(

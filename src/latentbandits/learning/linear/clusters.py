@@ -458,6 +458,8 @@ def first_centres(part: Vectors, n_states: int, restarts: int, seed: int) -> Flo
     """Return the centres of the users' tastes, `(n_states, rank)`; ValueError for too few users."""
     if n_states > len(part.keys):
         raise ValueError(f"n_states is {n_states}, but only {len(part.keys)} users have ratings")
+    if n_states == 1:
+        return np.average(part.tastes, axis=0, weights=part.weights)[None]
     centres: FloatArray = _fitted(
         part.tastes, n_states, restarts, seed, part.weights
     ).cluster_centers_
