@@ -67,7 +67,7 @@ def by_taste(rng, n_users, n_actions):
     ("log", "kind", "sampled"),
     [
         (clicked(600, by_group, 25), "arms", True),
-        (clicked(600, by_taste, 40), "linear", False),
+        pytest.param(clicked(600, by_taste, 40), "linear", False, marks=pytest.mark.slow),
         (rated(600), "linear", False),
     ],
     ids=["groups", "clicks by taste", "ratings by taste"],
