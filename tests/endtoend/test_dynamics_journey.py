@@ -59,9 +59,9 @@ def test_a_model_that_moves_is_served_evaluated_and_relearned(tmp_path):
     assert np.allclose(results["mean_stay"], 10, rtol=0.4)
 
     rng = np.random.default_rng(2)
-    names = [f"visitor {i}" for i in range(150)]
+    names = [f"visitor {i}" for i in range(600)]
     states = rng.integers(3, size=len(names))
-    options = ("--models", models, "--store", store, "--policy", "mTS", "--explore", "0.3")
+    options = ("--models", models, "--store", store, "--policy", "mTS", "--explore", "0.5")
     with RunningService(models / "first", *options, folder=tmp_path) as service:
         with Client(service.url, timeout=30.0) as client:
             for _ in range(4):

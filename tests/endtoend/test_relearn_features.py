@@ -45,7 +45,7 @@ def test_a_better_regression_is_promoted_and_takes_the_same_names(tmp_path):
     pl.DataFrame(old | dict(zip(NAMES, rows.T, strict=True))).write_csv(tmp_path / "old.csv")
     options = ("--policy", "mTS", "--explore", "0.9", "--models", str(models))
     with served(models / "first", tmp_path, *options) as url, Client(url, timeout=20.0) as client:
-        visit(client, "before", 700, rng)
+        visit(client, "before", 2_000, rng)
         done = run_command(
             "relearn", "--service", url, "--models", models, "--work", tmp_path / "work", "--with",
             tmp_path / "old.csv", "--policy", "mTS", "--held-out", "0.5", timeout=600,
@@ -53,7 +53,7 @@ def test_a_better_regression_is_promoted_and_takes_the_same_names(tmp_path):
         assert "activate (done)" in done.stdout, done.stdout + done.stderr
         record = json.loads((tmp_path / "work/runs/000001.json").read_text())
         assert client.models().active == record["candidate"]
-        assert record["data"]["decisions"] == 2100
+        assert record["data"]["decisions"] == 6000
         visit(client, "after", 5, rng)  # by the same names
     actual = load(record["candidate_path"]).weights
     actual = actual[np.argsort(-actual[:, 1])]

@@ -88,7 +88,8 @@ def test_a_page_tells_the_click_with_a_token(running: RunningService, client: Cl
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
-        ("decide", {"length": 0}, "length must be from 1 to 100; got 0"),
+        ("decide", {"length": 0}, "Expected `int` >= 1 - at `$.length`"),
+        ("decide", {"length": 101}, "Expected `int` <= 100 - at `$.length`"),
         ("decide", {"length": "3"}, "Expected `int | null`, got `str` - at `$.length`"),
         ("decide", {"length": 5}, "length 5 is more than the 4 actions that are eligible"),
         ("reward", {"clicked": "coffee"}, "'coffee' is not in the list"),

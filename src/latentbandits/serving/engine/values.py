@@ -39,7 +39,7 @@ Features = (
     | NamedFeatures
 )
 UserFeatures = Annotated[dict[Id, Text | Number | bool | None], Meta(max_length=_MOST_ATTRIBUTES)]
-Length = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": MAX_LENGTH})]
+Length = Annotated[int, Meta(ge=1, le=MAX_LENGTH)]
 Actions = Annotated[list[Id], Meta(min_length=1, max_length=_MOST_ACTIONS)]
 
 
