@@ -125,7 +125,7 @@ def whole(text: str) -> int:
 
 
 Options = argparse.ArgumentParser | argparse._ArgumentGroup
-"""What options are added to: a parser, or one of its groups."""
+"""A parser, or one of its groups, to which options are added."""
 
 
 def add_seed(parser: Options) -> None:

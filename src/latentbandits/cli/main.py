@@ -29,8 +29,8 @@ COMMANDS: Mapping[str, str] = {
     "reproduce": "measure the paper's figures and claims again",
     "completion": "print a script that completes commands and options in a shell",
 }
-"""What each command does. The module of this name has `add_options(parser)` and `run(arguments)`.
-The second paragraph of its docstring is the command's description."""
+"""The commands, each with one line of help. The module of this name has `add_options(parser)` and
+`run(arguments)`; the second paragraph of its docstring is the command's description."""
 
 EXIT_CODES = """exit codes:
   0    done
