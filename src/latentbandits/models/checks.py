@@ -142,7 +142,7 @@ def covariances(name: str, value: ArrayLike | None, shape: tuple[int, ...]) -> F
     return array
 
 
-def set_fields(value: object, **fields: FloatArray | float | None) -> None:
+def set_fields(value: object, **fields: Any) -> None:
     """Fill a frozen value's fields, once, in its constructor; arrays become read-only."""
     for name, field in fields.items():
         if isinstance(field, np.ndarray):
@@ -229,6 +229,12 @@ def positive_arrays(**values: ArrayLike) -> dict[str, FloatArray]:
             f"with n_sessions first; got the shapes {shapes}"
         )
     return {name: np.broadcast_to(array, shape).copy() for name, array in arrays.items()}
+
+
+def set_positive(value: object, prior: ArrayLike | None, **arrays: ArrayLike) -> None:
+    """Fill a frozen value's fields with arrays above zero of one shape, and with P1(s)."""
+    fields = positive_arrays(**arrays)
+    set_fields(value, **fields, state_prior=state_prior(prior, next(iter(fields.values()))))
 
 
 def above(name: str, array: FloatArray, least: float, why: str) -> None:

@@ -500,8 +500,5 @@ class PositionClicks(BernoulliArms):
         phi[..., 0], phi[..., n] = self.alpha, self.beta
         return phi
 
-    def _kept_fields(self) -> tuple[str, ...]:
-        return ("examination",)
-
     def vague(self) -> Self:
         return self._replace(super().vague()._prior_arrays())

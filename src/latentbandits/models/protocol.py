@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -309,6 +311,14 @@ class StationaryModel(ShownModel):
         return None
 
     @property
+    def n_states(self) -> int:
+        return int(self.state_prior.shape[-1])
+
+    @property
+    def n_sessions(self) -> int | None:
+        return None
+
+    @property
     def transition(self) -> None:
         return None
 
@@ -359,3 +369,48 @@ class StationaryModel(ShownModel):
                 f"{type(self).__name__} takes rewards that are {support}; "
                 f"session {session} has {reward[session]:g}"
             )
+
+
+class ArraysByState(StationaryModel):
+    """Base class of models whose prior is arrays with a row for every state.
+
+    The fields named in `prior_fields` are `(n_states, ...)`, or have a session axis first; the
+    first of them then has three axes. All other fields but `state_prior` are the same in all
+    states.
+    """
+
+    prior_fields: ClassVar[tuple[str, ...]]
+
+    @property
+    def n_sessions(self) -> int | None:
+        first: FloatArray = getattr(self, self.prior_fields[0])
+        return len(first) if first.ndim == 3 else None
+
+    def with_state(self, other: Self, probability: float) -> Self:
+        mine, others = self._prior_arrays(), other._prior_arrays()
+        axis = 0 if self.n_sessions is None else 1
+        more = {name: checks.with_one_more(mine[name], others[name], axis) for name in mine}
+        return self._replace(more, checks.extended_prior(self.state_prior, probability))
+
+    def _prior_arrays(self) -> dict[str, FloatArray]:
+        return {name: getattr(self, name) for name in self.prior_fields}
+
+    def _replace(
+        self, arrays: Mapping[str, FloatArray], state_prior: FloatArray | None = None
+    ) -> Self:
+        """Return the model with other values of its `prior_fields`; a prior of None is uniform."""
+        made: Any = self
+        values = {field.name: getattr(self, field.name) for field in fields(made)}
+        model: Self = type(made)(**(values | dict(arrays) | {"state_prior": state_prior}))
+        return model
+
+
+class ConjugateModel(ArraysByState):
+    """Base class of models with conjugate priors: single states of them can be taken."""
+
+    def select(self, session: IntArray | None, state: IntArray) -> Self:
+        arrays = self._prior_arrays()
+        if session is None:
+            return self._replace({name: array[state] for name, array in arrays.items()})
+        chosen: Any = state if self.n_sessions is None else (session, state)
+        return self._replace({name: array[chosen][:, None] for name, array in arrays.items()})

@@ -15,7 +15,6 @@ mixtures that are fitted side by side.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -34,7 +33,7 @@ from latentbandits.models.numerics.laws import (
     Normal,
     OneOf,
 )
-from latentbandits.models.protocol import Context, StationaryModel
+from latentbandits.models.protocol import ConjugateModel, Context
 
 STRENGTHS = (1e-2, 1e7)
 """Bounds of the strength of the pooled prior, in rewards."""
@@ -302,7 +301,29 @@ class ArmTotals(NamedTuple):
     totals: FloatArray  # (n_sessions, n_actions, n_statistics)
 
 
-class ConjugateArms(StationaryModel, Learnable):
+class Arms(ConjugateModel):
+    """Base class of models whose actions have no features."""
+
+    @cached_property
+    def _means(self) -> FloatArray:
+        """Prior means of the rewards, `(1 or n_sessions, n_states, n_actions)`."""
+        raise NotImplementedError
+
+    @property
+    def n_actions(self) -> int:
+        return int(self._means.shape[2])
+
+    def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
+        checks.no_context(type(self).__name__, context)
+        return None
+
+    def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
+        if state is None:
+            return self._means
+        return rows(self._means, state)
+
+
+class ConjugateArms(Arms, Learnable):
     """Base class of a family: p(r | theta) = b(r) exp(t(r) . eta(theta)), prior Z(phi)^-1 exp(...).
 
     The hyperparameters phi hold phi_0 and m_0 of Appendix A in one vector, to which a reward adds
@@ -318,21 +339,23 @@ class ConjugateArms(StationaryModel, Learnable):
     `learned`). Learning keeps an instance for the methods alone, and not for its prior.
     """
 
-    prior_fields: ClassVar[tuple[str, ...]]
-
     # Methods that each family implements. Arrays of hyperparameters are (..., n_statistics).
 
     @abstractmethod
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> Any:
         """Draw theta for every phi."""
 
-    @abstractmethod
     def point(self, phi: FloatArray) -> Any:
-        """Return the point estimate of theta; its mean reward is the mean of `moments`."""
+        """Return the point estimate of theta; its mean reward is the mean of `moments`.
 
-    @abstractmethod
+        This and `mean_reward` are for families whose theta is the mean reward.
+        """
+        return self.moments(phi)[0]
+
     def mean_reward(self, theta: Any) -> FloatArray:
         """Return the mean of p(r | theta)."""
+        mean: FloatArray = theta
+        return mean
 
     @abstractmethod
     def log_density(self, theta: Any, reward: FloatArray) -> FloatArray:
@@ -449,14 +472,6 @@ class ConjugateArms(StationaryModel, Learnable):
         after -= self.log_normaliser(prior + totals)
         return after
 
-    @property
-    def n_states(self) -> int:
-        return int(self.prior_hyperparameters.shape[1])
-
-    @property
-    def n_actions(self) -> int:
-        return int(self.prior_hyperparameters.shape[2])
-
     @cached_property
     def n_sessions(self) -> int | None:
         phi = self._hyperparameters()
@@ -465,15 +480,6 @@ class ConjugateArms(StationaryModel, Learnable):
     @cached_property
     def spread_bound(self) -> float:
         return float(np.sqrt(self.moments(self.prior_hyperparameters)[1].max()))
-
-    def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
-        checks.no_context(type(self).__name__, context)
-        return None
-
-    def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
-        if state is None:
-            return self._means
-        return rows(self._means, state)
 
     def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
         phi = rows(self._prior_by_action, action)
@@ -548,41 +554,6 @@ class ConjugateArms(StationaryModel, Learnable):
         played = map_leaves(lambda leaf: leaf[np.arange(len(action)), action], theta)
         return self.log_density(played, reward)
 
-    def select(self, session: IntArray | None, state: IntArray) -> Self:
-        if session is None:
-            return self._replace({name: a[state] for name, a in self._prior_arrays().items()})
-        index = (0 if self.n_sessions is None else session), state
-        return self._replace(
-            {
-                name: array.reshape(-1, self.n_states, *array.shape[self._axis + 1 :])[index][
-                    :, None
-                ]
-                for name, array in self._prior_arrays().items()
-            }
-        )
-
-    def with_state(self, other: Self, probability: float) -> Self:
-        mine, others = self._prior_arrays(), other._prior_arrays()
-        return self._replace(
-            {
-                name: checks.with_one_more(array, others[name], self._axis)
-                for name, array in mine.items()
-            },
-            checks.extended_prior(self.state_prior, probability),
-        )
-
-    def _replace(
-        self, arrays: Mapping[str, FloatArray], state_prior: FloatArray | None = None
-    ) -> Self:
-        kept = {name: getattr(self, name) for name in self._kept_fields()}
-        made: Any = type(self)
-        model: Self = made(**arrays, **kept, state_prior=state_prior)
-        return model
-
-    def _kept_fields(self) -> tuple[str, ...]:
-        """Return the names of fields that are the same in every state."""
-        return ()
-
     def _overall(self) -> tuple[FloatArray, FloatArray]:
         """Return mean and deviation of the mean reward over all states and actions."""
         mean, variance = self.moments(self.prior_hyperparameters)
@@ -600,14 +571,6 @@ class ConjugateArms(StationaryModel, Learnable):
         shape = (len(array), 1, self.n_actions, *array.shape[3:])
         full = np.broadcast_to(array, shape)
         return full[0] if self.n_sessions is None else full
-
-    def _prior_arrays(self) -> dict[str, FloatArray]:
-        return {name: getattr(self, name) for name in self.prior_fields}
-
-    @property
-    def _axis(self) -> int:
-        """The axis of states in the prior's fields."""
-        return 0 if self.n_sessions is None else 1
 
     @cached_property
     def prior_hyperparameters(self) -> FloatArray:

@@ -132,6 +132,8 @@ class BernoulliArms(DirichletArms):
         sub_gaussian=True,
     )
 
+    support = BINARY
+    noise = 0.5  # rewards in [0, 1] are 1/2-sub-Gaussian
     family_name: ClassVar[str] = "bernoulli"
     prior_fields: ClassVar[tuple[str, ...]] = ("alpha", "beta")
 
@@ -142,9 +144,7 @@ class BernoulliArms(DirichletArms):
     def __init__(
         self, alpha: ArrayLike, beta: ArrayLike, state_prior: ArrayLike | None = None
     ) -> None:
-        arrays = checks.positive_arrays(alpha=alpha, beta=beta)
-        prior = checks.state_prior(state_prior, arrays["alpha"])
-        checks.set_fields(self, **arrays, state_prior=prior)
+        checks.set_positive(self, state_prior, alpha=alpha, beta=beta)
 
     @classmethod
     def random(cls, rng: np.random.Generator, *shape: int) -> Self:
@@ -172,15 +172,6 @@ class BernoulliArms(DirichletArms):
             )
         strength = widest / variance - 1
         return cls(mean * strength, (1 - mean) * strength, state_prior)
-
-    @property
-    def support(self) -> Support:
-        return BINARY
-
-    @property
-    def noise(self) -> float:
-        """Rewards in [0, 1] are 1/2-sub-Gaussian."""
-        return 0.5
 
     def statistic(self, reward: FloatArray) -> FloatArray:
         return np.stack([reward, 1 - reward], axis=-1)
@@ -212,12 +203,6 @@ class BernoulliArms(DirichletArms):
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         draws = unnormalised(phi, rng)
         return draws[..., 0] / (draws[..., 0] + draws[..., 1])
-
-    def point(self, phi: FloatArray) -> FloatArray:
-        return self.moments(phi)[0]
-
-    def mean_reward(self, theta: FloatArray) -> FloatArray:
-        return theta
 
     def log_density(self, theta: FloatArray, reward: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore"):
@@ -392,9 +377,6 @@ class CategoricalArms(DirichletArms):
 
     def _hyperparameters(self) -> FloatArray:
         return self.concentration
-
-    def _kept_fields(self) -> tuple[str, ...]:
-        return ("values", "edges")
 
     def _priors_of(self, means: FloatArray, variances: FloatArray) -> dict[str, FloatArray]:
         """Return the average action's probabilities, tilted by exp(t value) to have these means."""

@@ -11,14 +11,7 @@ from numpy.typing import ArrayLike
 from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
-from latentbandits.models.numerics.laws import (
-    Counts,
-    Gamma,
-    Interval,
-    InverseGamma,
-    Summary,
-    Support,
-)
+from latentbandits.models.numerics.laws import Counts, Gamma, Interval, InverseGamma, Summary
 
 
 def log_normaliser(phi: FloatArray) -> FloatArray:
@@ -80,9 +73,11 @@ class PoissonArms(GammaArms):
         "events, and rounds they came in",
     )
 
+    support = Counts()
     family_name: ClassVar[str] = "poisson"
     smoothing: ClassVar[float | tuple[float, ...]] = (0.5, 1.0)
     prior_fields: ClassVar[tuple[str, ...]] = ("shape", "rate")
+    counts_and_sums = np.array([0.0, 1.0]), np.array([1.0, 0.0])
 
     shape: FloatArray
     rate: FloatArray
@@ -91,9 +86,7 @@ class PoissonArms(GammaArms):
     def __init__(
         self, shape: ArrayLike, rate: ArrayLike, state_prior: ArrayLike | None = None
     ) -> None:
-        arrays = checks.positive_arrays(shape=shape, rate=rate)
-        prior = checks.state_prior(state_prior, arrays["shape"])
-        checks.set_fields(self, **arrays, state_prior=prior)
+        checks.set_positive(self, state_prior, shape=shape, rate=rate)
 
     @classmethod
     def random(cls, rng: np.random.Generator, *shape: int) -> Self:
@@ -115,20 +108,12 @@ class PoissonArms(GammaArms):
         return cls(arrays["means"] * rate, rate, state_prior)
 
     @property
-    def support(self) -> Support:
-        return Counts()
-
-    @property
     def noise(self) -> float:
         """The deviation at the largest mean; Poisson rewards have no sub-Gaussian scale."""
         return float(np.sqrt(self._means.max()))
 
     def statistic(self, reward: FloatArray) -> FloatArray:
         return np.stack([reward, np.ones_like(reward)], axis=-1)
-
-    @property
-    def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
-        return np.array([0.0, 1.0]), np.array([1.0, 0.0])
 
     def log_base_measure(self, reward: FloatArray) -> FloatArray:
         from scipy.special import gammaln
@@ -157,12 +142,6 @@ class PoissonArms(GammaArms):
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         return rng.standard_gamma(phi[..., 0]) / phi[..., 1]
-
-    def point(self, phi: FloatArray) -> FloatArray:
-        return self.moments(phi)[0]
-
-    def mean_reward(self, theta: FloatArray) -> FloatArray:
-        return theta
 
     def log_density(self, theta: FloatArray, reward: FloatArray) -> FloatArray:
         return reward * np.log(theta) - theta + self.log_base_measure(reward)
@@ -198,8 +177,10 @@ class ExponentialArms(GammaArms):
         "rewards seen, and their sum",
     )
 
+    support = Interval(low=0.0)
     family_name: ClassVar[str] = "exponential"
     prior_fields: ClassVar[tuple[str, ...]] = ("shape", "scale")
+    counts_and_sums = np.array([1.0, 0.0]), np.array([0.0, 1.0])
 
     shape: FloatArray
     scale: FloatArray
@@ -208,10 +189,8 @@ class ExponentialArms(GammaArms):
     def __init__(
         self, shape: ArrayLike, scale: ArrayLike, state_prior: ArrayLike | None = None
     ) -> None:
-        arrays = checks.positive_arrays(shape=shape, scale=scale)
-        checks.above("shape", arrays["shape"], 2, "so that the mean reward has a variance")
-        prior = checks.state_prior(state_prior, arrays["shape"])
-        checks.set_fields(self, **arrays, state_prior=prior)
+        checks.set_positive(self, state_prior, shape=shape, scale=scale)
+        checks.above("shape", self.shape, 2, "so that the mean reward has a variance")
 
     @classmethod
     def random(cls, rng: np.random.Generator, *shape: int) -> Self:
@@ -233,10 +212,6 @@ class ExponentialArms(GammaArms):
         return cls(shape, arrays["means"] * (shape - 1), state_prior)
 
     @property
-    def support(self) -> Support:
-        return Interval(low=0.0)
-
-    @property
     def noise(self) -> float:
         """The deviation at the largest mean; exponential rewards have no sub-Gaussian scale."""
         return float(self._means.max())
@@ -249,10 +224,6 @@ class ExponentialArms(GammaArms):
 
     def statistic(self, reward: FloatArray) -> FloatArray:
         return np.stack([np.ones_like(reward), reward], axis=-1)
-
-    @property
-    def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
-        return np.array([1.0, 0.0]), np.array([0.0, 1.0])
 
     def prior(self, centre: FloatArray, strength: FloatArray) -> FloatArray:
         """Return shape kappa + 1 and scale kappa m: the prior mean of 1 / theta is then m."""
@@ -285,12 +256,6 @@ class ExponentialArms(GammaArms):
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Draw the mean reward, 1 / theta."""
         return phi[..., 1] / rng.standard_gamma(phi[..., 0])
-
-    def point(self, phi: FloatArray) -> FloatArray:
-        return self.moments(phi)[0]
-
-    def mean_reward(self, theta: FloatArray) -> FloatArray:
-        return theta
 
     def log_density(self, theta: FloatArray, reward: FloatArray) -> FloatArray:
         return -np.log(theta) - reward / theta

@@ -11,18 +11,16 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
-from latentbandits.models.arms.conjugate import ConjugateArms, Learnable, RewardFacts
+from latentbandits.models.arms.conjugate import Arms, ConjugateArms, Learnable, RewardFacts
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.arrays import blocks, log_normal_density, rows
 from latentbandits.models.numerics.laws import (
     REALS,
-    Component,
-    Normal,
     Student,
     Summary,
     probability_largest,
 )
-from latentbandits.models.protocol import Context, StationaryModel
+from latentbandits.models.protocol import Context
 
 _LEAST_NOISE = 1e-4  # prior of the noise, worth one reward, as a fraction of the rewards' variance
 _ACTION_NOISE = 0.1  # the same for a noise per action
@@ -54,7 +52,7 @@ class ArmStatistics(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class GaussianArms(StationaryModel):
+class GaussianArms(Arms):
     """Rewards N(theta[s, a], noise^2), with theta[s, a] ~ N(means[s, a], spread[s, a]^2).
 
     Args:
@@ -77,6 +75,8 @@ class GaussianArms(StationaryModel):
         "means, and how unsure they are",
         sub_gaussian=True,
     )
+
+    prior_fields: ClassVar[tuple[str, ...]] = ("means", "spread")
 
     means: FloatArray
     noise: float
@@ -117,18 +117,6 @@ class GaussianArms(StationaryModel):
             self.state_prior,
         )
 
-    @property
-    def n_states(self) -> int:
-        return int(self.means.shape[-2])
-
-    @property
-    def n_actions(self) -> int:
-        return int(self.means.shape[-1])
-
-    @property
-    def n_sessions(self) -> int | None:
-        return self.means.shape[0] if self.means.ndim == 3 else None
-
     @cached_property
     def is_certain(self) -> bool:
         return not self.spread.any()
@@ -136,15 +124,6 @@ class GaussianArms(StationaryModel):
     @property
     def spread_bound(self) -> float:
         return float(self.spread.max())
-
-    def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
-        checks.no_context("GaussianArms", context)
-        return None
-
-    def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
-        if state is None:
-            return self._means
-        return rows(self._means, state)
 
     def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
         means = rows(self._means_by_action, action)
@@ -173,10 +152,6 @@ class GaussianArms(StationaryModel):
     ) -> tuple[FloatArray, FloatArray]:
         counts, sums = parameters.counts[:, None], parameters.sums[:, None]
         return self._posterior(self._means, self._variances, counts, sums)
-
-    def reward_laws(self, parameters: ArmStatistics, context: Context) -> tuple[Component, ...]:
-        mean, variance = self.posterior_rewards(parameters, context)
-        return (Component(None, Normal(mean, np.sqrt(variance))),)
 
     def sample_rewards(
         self,
@@ -262,13 +237,6 @@ class GaussianArms(StationaryModel):
         mean, variance = self.posterior_rewards(parameters, context)
         return probability_largest(mean, np.sqrt(variance), eligible, weights)
 
-    def select(self, session: IntArray | None, state: IntArray) -> GaussianArms:
-        if session is None:
-            return GaussianArms(self.means[state], self.noise, self.spread[state])
-        chosen = (0 if self.n_sessions is None else session), state
-        spread = np.sqrt(self._variances[chosen])
-        return GaussianArms(self._means[chosen][:, None], self.noise, spread[:, None])
-
     def vague(self) -> GaussianArms:
         axes = (-2, -1)
         mean = self.means.mean(axis=axes, keepdims=True)
@@ -276,14 +244,6 @@ class GaussianArms(StationaryModel):
         variance += self.means.var(axis=axes, keepdims=True)
         means = np.repeat(mean, self.n_actions, axis=-1)
         return GaussianArms(means, self.noise, np.sqrt(variance))
-
-    def with_state(self, other: GaussianArms, probability: float) -> GaussianArms:
-        return GaussianArms(
-            checks.with_one_more(self.means, other.means, -2),
-            self.noise,
-            checks.with_one_more(self.spread, other.spread, -2),
-            checks.extended_prior(self.state_prior, probability),
-        )
 
     def _posterior(
         self, mean: FloatArray, variance: FloatArray, count: FloatArray, total: FloatArray
@@ -299,7 +259,7 @@ class GaussianArms(StationaryModel):
 
     @cached_property
     def _means(self) -> FloatArray:
-        return self.means.reshape(-1, self.n_states, self.n_actions)
+        return self.means if self.means.ndim == 3 else self.means[None]
 
     @cached_property
     def _variances(self) -> FloatArray:
@@ -315,6 +275,17 @@ class GaussianArms(StationaryModel):
 
 
 # Learning.
+
+
+def log_normaliser(phi: FloatArray) -> FloatArray:
+    """Return the log normaliser of N(a / b, 1 / b), up to a constant; phi (..., 2) is a and b."""
+    return 0.5 * phi[..., 0] ** 2 / phi[..., 1] - 0.5 * np.log(phi[..., 1])
+
+
+def expected(phi: FloatArray) -> FloatArray:
+    """Return E[theta] and -E[theta^2] / 2, the gradient of `log_normaliser`."""
+    mean = phi[..., 0] / phi[..., 1]
+    return np.stack([mean, -0.5 * (mean**2 + 1 / phi[..., 1])], axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,12 +359,10 @@ class Gaussian(Learnable):
         return super().prior(centre[:, ::-1], strength)
 
     def log_normaliser(self, phi: FloatArray) -> FloatArray:
-        return 0.5 * phi[..., 0] ** 2 / phi[..., 1] - 0.5 * np.log(phi[..., 1])
+        return log_normaliser(phi)
 
     def expected(self, phi: FloatArray) -> FloatArray:
-        """Return E[theta] and -E[theta^2] / 2."""
-        mean = phi[..., 0] / phi[..., 1]
-        return np.stack([mean, -0.5 * (mean**2 + 1 / phi[..., 1])], axis=-1)
+        return expected(phi)
 
     def coefficients(self, phi: FloatArray, noise: FloatArray) -> FloatArray:
         """Return -E[theta^2] / (2 sigma^2) for the count and E[theta] / sigma^2 for the sum."""
@@ -517,16 +486,12 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         state_prior: ArrayLike | None = None,
     ) -> None:
         centre = checks.finite_array("means", means, (2, 3))
-        arrays = checks.positive_arrays(
-            noise_scale=np.broadcast_to(noise_scale, centre.shape),
-            mean_count=mean_count,
-            noise_count=noise_count,
+        scale = np.broadcast_to(noise_scale, centre.shape)
+        checks.set_positive(
+            self, state_prior, noise_scale=scale, mean_count=mean_count, noise_count=noise_count
         )
-        checks.above(
-            "noise_count", arrays["noise_count"], 2, "so that the mean reward has a variance"
-        )
-        prior = checks.state_prior(state_prior, centre)
-        checks.set_fields(self, means=centre, **arrays, state_prior=prior)
+        checks.above("noise_count", self.noise_count, 2, "so that the mean reward has a variance")
+        checks.set_fields(self, means=centre)
 
     @classmethod
     def random(cls, rng: np.random.Generator, *shape: int) -> Self:

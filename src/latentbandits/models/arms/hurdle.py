@@ -15,19 +15,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.arms import dirichlet, gamma
+from latentbandits.models.arms import dirichlet, gamma, gaussian
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics.arrays import log_normal_density
-from latentbandits.models.numerics.laws import Gamma, Interval, Summary, Support
+from latentbandits.models.numerics.laws import Gamma, Interval, Summary
 
-_SUPPORT = Interval(low=0.0, atoms=(0.0,))
 _LEAST_NOISE = 1e-4  # prior of sigma^2, worth one reward
 _POWERS = (0.05, 1e4)  # bounds of the estimate of k
 _BISECTIONS = 80
@@ -45,11 +44,12 @@ class HurdleArms(ConjugateArms):
 
     A reward adds to phi of the amount two of (1 if positive, 1 if zero, log r, r), divided by the
     variance of the noise: those with the indices `amount_terms`. Learning sums these four. The
-    noise of an amount is a field, `noise_field`, and in learning a number that all states and
-    actions share.
+    noise of an amount is a number that all states and actions share.
     """
 
-    noise_field: ClassVar[str]
+    support = Interval(low=0.0, atoms=(0.0,))
+    counts_and_sums = np.array([1.0, 1.0, 0.0, 0.0]), np.array([0.0, 0.0, 0.0, 1.0])
+    n_parameters = 2
     amount_terms: ClassVar[tuple[int, int]]
 
     alpha: FloatArray
@@ -65,13 +65,8 @@ class HurdleArms(ConjugateArms):
     @abstractmethod
     def at_noise(self, noise: FloatArray) -> Self: ...
 
-    @abstractmethod
-    def _log_amount_normaliser(self, phi: FloatArray) -> FloatArray:
-        """Return log Z(phi)."""
-
-    @abstractmethod
-    def _expected_amount(self, phi: FloatArray) -> FloatArray:
-        """Return the gradient of log Z(phi)."""
+    amount_prior: ClassVar[Any]
+    """The module of the amount's prior: it has `log_normaliser` and `expected`."""
 
     @abstractmethod
     def _log_amount_base(self, reward: FloatArray) -> FloatArray:
@@ -111,23 +106,16 @@ class HurdleArms(ConjugateArms):
         """Return P(R <= reward) and P(R > reward) of a positive reward R, for positive rewards."""
 
     @property
-    @abstractmethod
     def squared_noise(self) -> float:
         """The variance of a positive reward, divided by the square of its mean."""
+        return self.noise_variance
 
     # What a model of arms needs.
-
-    @property
-    def support(self) -> Support:
-        return _SUPPORT
 
     @property
     def noise(self) -> float:
         """The largest standard deviation of a reward; there is no sub-Gaussian scale."""
         return float(np.sqrt(self.reward_variance(self.prior_hyperparameters).max()))
-
-    def _kept_fields(self) -> tuple[str, ...]:
-        return (self.noise_field,)
 
     def statistic(self, reward: FloatArray) -> FloatArray:
         terms = self.summed(reward)
@@ -136,7 +124,7 @@ class HurdleArms(ConjugateArms):
 
     def log_normaliser(self, phi: FloatArray) -> FloatArray:
         log_z: FloatArray = dirichlet.log_normaliser(phi[..., :2])
-        return log_z + self._log_amount_normaliser(phi[..., 2:])
+        return log_z + self.amount_prior.log_normaliser(phi[..., 2:])
 
     def log_base_measure(self, reward: FloatArray) -> FloatArray:
         positive = reward > 0
@@ -233,20 +221,12 @@ class HurdleArms(ConjugateArms):
         logs = np.log(np.where(reward > 0, reward, 1.0))
         return np.stack([positive, 1 - positive, logs, reward], axis=-1)
 
-    @property
-    def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
-        return np.array([1.0, 1.0, 0.0, 0.0]), np.array([0.0, 0.0, 0.0, 1.0])
-
-    @property
-    def n_parameters(self) -> int:
-        return 2
-
     def prior(self, centre: FloatArray, strength: FloatArray) -> FloatArray:
         counts = super().prior(centre[:, :2], strength)
         return np.concatenate([counts, self._amount_prior(counts[..., 0], centre)], axis=-1)
 
     def expected(self, phi: FloatArray) -> FloatArray:
-        parts = [dirichlet.expected_log(phi[..., :2]), self._expected_amount(phi[..., 2:])]
+        parts = [dirichlet.expected_log(phi[..., :2]), self.amount_prior.expected(phi[..., 2:])]
         return np.concatenate(parts, axis=-1)
 
     def coefficients(self, phi: FloatArray, noise: FloatArray) -> FloatArray:
@@ -317,8 +297,8 @@ class HurdleLogNormalArms(HurdleArms):
 
     family_name: ClassVar[str] = "hurdle-lognormal"
     prior_fields: ClassVar[tuple[str, ...]] = ("alpha", "beta", "log_means", "log_spread")
-    noise_field: ClassVar[str] = "log_noise"
     amount_terms: ClassVar[tuple[int, int]] = (2, 0)
+    amount_prior: ClassVar[Any] = gaussian
 
     alpha: FloatArray
     beta: FloatArray
@@ -337,16 +317,10 @@ class HurdleLogNormalArms(HurdleArms):
         state_prior: ArrayLike | None = None,
     ) -> None:
         means = checks.finite_array("log_means", log_means, (2, 3))
-        arrays = checks.positive_arrays(
-            alpha=np.broadcast_to(alpha, means.shape), beta=beta, log_spread=log_spread
-        )
-        checks.set_fields(
-            self,
-            log_means=means,
-            **arrays,
-            log_noise=checks.positive_number("log_noise", log_noise),
-            state_prior=checks.state_prior(state_prior, means),
-        )
+        alpha = np.broadcast_to(alpha, means.shape)
+        checks.set_positive(self, state_prior, alpha=alpha, beta=beta, log_spread=log_spread)
+        log_noise = checks.positive_number("log_noise", log_noise)
+        checks.set_fields(self, log_means=means, log_noise=log_noise)
 
     @classmethod
     def random(cls, rng: np.random.Generator, *shape: int) -> Self:
@@ -372,13 +346,6 @@ class HurdleLogNormalArms(HurdleArms):
     def _hyperparameters(self) -> FloatArray:
         precision = self.log_spread**-2
         return np.stack([self.alpha, self.beta, precision * self.log_means, precision], axis=-1)
-
-    def _log_amount_normaliser(self, phi: FloatArray) -> FloatArray:
-        return 0.5 * (phi[..., 0] ** 2 / phi[..., 1] - np.log(phi[..., 1]))
-
-    def _expected_amount(self, phi: FloatArray) -> FloatArray:
-        mean = phi[..., 0] / phi[..., 1]
-        return np.stack([mean, -0.5 * (mean**2 + 1 / phi[..., 1])], axis=-1)
 
     def _log_amount_base(self, reward: FloatArray) -> FloatArray:
         logs = np.log(reward)
@@ -473,8 +440,8 @@ class HurdleGammaArms(HurdleArms):
 
     family_name: ClassVar[str] = "hurdle-gamma"
     prior_fields: ClassVar[tuple[str, ...]] = ("alpha", "beta", "shape", "scale")
-    noise_field: ClassVar[str] = "power"
     amount_terms: ClassVar[tuple[int, int]] = (0, 3)
+    amount_prior: ClassVar[Any] = gamma
 
     alpha: FloatArray
     beta: FloatArray
@@ -492,14 +459,9 @@ class HurdleGammaArms(HurdleArms):
         power: float,
         state_prior: ArrayLike | None = None,
     ) -> None:
-        arrays = checks.positive_arrays(alpha=alpha, beta=beta, shape=shape, scale=scale)
-        checks.above("shape", arrays["shape"], 2, "so that the mean reward has a variance")
-        checks.set_fields(
-            self,
-            **arrays,
-            power=checks.positive_number("power", power),
-            state_prior=checks.state_prior(state_prior, arrays["alpha"]),
-        )
+        checks.set_positive(self, state_prior, alpha=alpha, beta=beta, shape=shape, scale=scale)
+        checks.above("shape", self.shape, 2, "so that the mean reward has a variance")
+        checks.set_fields(self, power=checks.positive_number("power", power))
 
     @classmethod
     def random(cls, rng: np.random.Generator, *shape: int) -> Self:
@@ -512,21 +474,11 @@ class HurdleGammaArms(HurdleArms):
         return cls([[1.0]], [[1.0]], [[3.0]], [[2.0]], 1.0)
 
     @property
-    def squared_noise(self) -> float:
-        return 1 / self.power
-
-    @property
     def noise_variance(self) -> float:
         return 1 / self.power
 
     def at_noise(self, noise: FloatArray) -> Self:
         return type(self)(**self._prior_arrays(), power=float(1 / noise[0]))
-
-    def _log_amount_normaliser(self, phi: FloatArray) -> FloatArray:
-        return gamma.log_normaliser(phi)
-
-    def _expected_amount(self, phi: FloatArray) -> FloatArray:
-        return gamma.expected(phi)
 
     def _log_amount_base(self, reward: FloatArray) -> FloatArray:
         return _power_terms(self.power) + (self.power - 1) * np.log(reward)

@@ -79,20 +79,8 @@ class ParticleModel(StationaryModel, ABC):
 
     @property
     @abstractmethod
-    def n_actions(self) -> int | None: ...
-
-    @property
-    @abstractmethod
     def _point(self) -> FloatArray:
         """The theta that the m-policies take as true, `(n_states, n_parameters)`."""
-
-    @property
-    def n_states(self) -> int:
-        return int(self.state_prior.shape[-1])
-
-    @property
-    def n_sessions(self) -> None:
-        return None
 
     def _features(self, context: Context, n_sessions: int) -> FloatArray:
         """Return the features of every action, `(n_sessions, n_actions, n_features)`."""

@@ -13,8 +13,8 @@ from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.numerics.arrays import blocks, log_normal_density, rows
-from latentbandits.models.numerics.laws import Component, Normal, Student, Summary
-from latentbandits.models.protocol import Context, StationaryModel
+from latentbandits.models.numerics.laws import Component, Student, Summary
+from latentbandits.models.protocol import ConjugateModel, Context, StationaryModel
 
 
 class LinearPosterior(NamedTuple):
@@ -40,8 +40,25 @@ class LinearPosterior(NamedTuple):
         return True
 
 
+class LinearModel(StationaryModel):
+    """Base class of models whose mean rewards are linear in the features of the actions."""
+
+    weights: FloatArray  # (n_states, n_features), or with a session axis first
+
+    @property
+    def n_features(self) -> int:
+        return int(self.weights.shape[-1])
+
+    @property
+    def n_actions(self) -> None:
+        return None
+
+    def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
+        return checks.features(context, n_sessions, self.n_features)
+
+
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class LinearGaussian(StationaryModel):
+class LinearGaussian(LinearModel, ConjugateModel):
     """Rewards N(x' theta_s, noise^2), with theta_s ~ N(weights[s], covariances[s]).
 
     Args:
@@ -66,6 +83,8 @@ class LinearGaussian(StationaryModel):
         has_features=True,
         sub_gaussian=True,
     )
+
+    prior_fields: ClassVar[tuple[str, ...]] = ("weights", "covariances")
 
     weights: FloatArray
     noise: float
@@ -96,22 +115,6 @@ class LinearGaussian(StationaryModel):
         weights = 2.0 * rng.standard_normal(shape)
         return cls(weights, 0.5, [0.25 * np.eye(shape[1])] * shape[0])
 
-    @property
-    def n_states(self) -> int:
-        return int(self.weights.shape[-2])
-
-    @property
-    def n_features(self) -> int:
-        return int(self.weights.shape[-1])
-
-    @property
-    def n_actions(self) -> None:
-        return None
-
-    @property
-    def n_sessions(self) -> int | None:
-        return self.weights.shape[0] if self.weights.ndim == 3 else None
-
     @cached_property
     def is_certain(self) -> bool:
         return not self.covariances.any()
@@ -120,9 +123,6 @@ class LinearGaussian(StationaryModel):
     def spread_bound(self) -> float:
         """The root of the largest prior eigenvalue: a bound for features of length at most one."""
         return float(np.sqrt(max(np.linalg.eigvalsh(self.covariances).max(), 0.0)))
-
-    def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
-        return checks.features(context, n_sessions, self.n_features)
 
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
         context = checks.required(context)
@@ -176,10 +176,6 @@ class LinearGaussian(StationaryModel):
         """Return x' sum_s w_s E[theta_s]: one product of the features with a vector."""
         theta = weights[:, None, :] @ parameters.mean  # (n, 1, n_features)
         return (theta @ checks.required(context).swapaxes(1, 2))[:, 0]
-
-    def reward_laws(self, parameters: LinearPosterior, context: Context) -> tuple[Component, ...]:
-        mean, variance = self.posterior_rewards(parameters, context)
-        return (Component(None, Normal(mean, np.sqrt(variance))),)
 
     def sample_rewards(
         self,
@@ -236,13 +232,6 @@ class LinearGaussian(StationaryModel):
         means = np.einsum("nd,nd->n", checks.played(context, action), theta)
         return log_normal_density(reward - means, self.noise**2)
 
-    def select(self, session: IntArray | None, state: IntArray) -> LinearGaussian:
-        if session is None:
-            return LinearGaussian(self.weights[state], self.noise, self.covariances[state])
-        chosen = (0 if self.n_sessions is None else session), state
-        covariances = self.covariances.reshape(*self._weights.shape, self.n_features)[chosen]
-        return LinearGaussian(self._weights[chosen][:, None], self.noise, covariances[:, None])
-
     def vague(self) -> LinearGaussian:
         """Return one state with the covariance of weights within and between states."""
         mean = self.weights.mean(axis=-2, keepdims=True)
@@ -250,14 +239,6 @@ class LinearGaussian(StationaryModel):
         between = offsets.swapaxes(-1, -2) @ offsets / self.n_states
         covariance = between + self.covariances.mean(axis=-3)
         return LinearGaussian(mean, self.noise, covariance[..., None, :, :])
-
-    def with_state(self, other: LinearGaussian, probability: float) -> LinearGaussian:
-        return LinearGaussian(
-            checks.with_one_more(self.weights, other.weights, -2),
-            self.noise,
-            checks.with_one_more(self.covariances, other.covariances, -3),
-            checks.extended_prior(self.state_prior, probability),
-        )
 
     @cached_property
     def _weights(self) -> FloatArray:
@@ -395,7 +376,7 @@ class WeightsAndNoise(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class LinearGaussianUnknownNoise(StationaryModel):
+class LinearGaussianUnknownNoise(LinearModel, ConjugateModel):
     """Rewards N(x' theta_s, sigma_s^2), both unknown: theta_s ~ N(weights, sigma_s^2 covariances).
 
     sigma_s^2 is noise_scale^2 noise_count / chi^2 with `noise_count` degrees of freedom.
@@ -419,6 +400,12 @@ class LinearGaussianUnknownNoise(StationaryModel):
         "normal-inverse-gamma",
         "weights, and their covariance in units of the noise",
         has_features=True,
+    )
+
+    prior_fields: ClassVar[tuple[str, ...]] = (
+        *LinearGaussian.prior_fields,
+        "noise_scale",
+        "noise_count",
     )
 
     weights: FloatArray
@@ -456,22 +443,6 @@ class LinearGaussianUnknownNoise(StationaryModel):
         weights = 2.0 * rng.standard_normal(shape)
         return cls(weights, [0.25 * np.eye(shape[1])] * shape[0], 0.5, 10.0)
 
-    @property
-    def n_states(self) -> int:
-        return self._unit.n_states
-
-    @property
-    def n_features(self) -> int:
-        return self._unit.n_features
-
-    @property
-    def n_actions(self) -> None:
-        return None
-
-    @property
-    def n_sessions(self) -> int | None:
-        return self._unit.n_sessions
-
     @cached_property
     def noise(self) -> float:
         """The root of the largest prior mean of sigma_s^2."""
@@ -481,9 +452,6 @@ class LinearGaussianUnknownNoise(StationaryModel):
     def spread_bound(self) -> float:
         """A bound for features of length at most one."""
         return self.noise * self._unit.spread_bound
-
-    def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
-        return self._unit.check_context(context, n_sessions)
 
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
         return self._unit.expected_rewards(context, state)
@@ -593,16 +561,6 @@ class LinearGaussianUnknownNoise(StationaryModel):
         means = np.einsum("nd,nd->n", checks.played(context, action), theta.weights)
         return log_normal_density(reward - means, theta.noise**2)
 
-    def select(self, session: IntArray | None, state: IntArray) -> LinearGaussianUnknownNoise:
-        unit = self._unit.select(session, state)
-        scale, count = self.noise_scale, self.noise_count
-        if session is None:
-            scale, count = scale[state], count[state]
-        else:
-            chosen = (0 if self.n_sessions is None else session), state
-            scale, count = (a.reshape(-1, self.n_states)[chosen][:, None] for a in (scale, count))
-        return LinearGaussianUnknownNoise(unit.weights, unit.covariances, scale, count)
-
     def vague(self) -> LinearGaussianUnknownNoise:
         """Return one state of mean noise, with the covariance within and between states."""
         unit = self._unit.vague()
@@ -612,16 +570,6 @@ class LinearGaussianUnknownNoise(StationaryModel):
         count = self.noise_count.min()
         scale = np.sqrt(variance * (count - 2) / count)[..., None]
         return LinearGaussianUnknownNoise(unit.weights, covariance[..., None, :, :], scale, count)
-
-    def with_state(
-        self, other: LinearGaussianUnknownNoise, probability: float
-    ) -> LinearGaussianUnknownNoise:
-        unit = self._unit.with_state(other._unit, probability)
-        scale = checks.with_one_more(self.noise_scale, other.noise_scale, -1)
-        count = checks.with_one_more(self.noise_count, other.noise_count, -1)
-        return LinearGaussianUnknownNoise(
-            unit.weights, unit.covariances, scale, count, unit.state_prior
-        )
 
     @cached_property
     def _unit(self) -> LinearGaussian:

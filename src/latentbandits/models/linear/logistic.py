@@ -12,13 +12,13 @@ from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.particle_model import ParticleModel
-from latentbandits.models.linear.gaussian import LinearGaussian
-from latentbandits.models.numerics.laws import BINARY, Summary, Support
-from latentbandits.models.protocol import Context
+from latentbandits.models.linear.gaussian import LinearGaussian, LinearModel
+from latentbandits.models.numerics.laws import BINARY, Summary
+from latentbandits.models.protocol import ArraysByState, Context
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class LogisticLinear(ParticleModel):
+class LogisticLinear(ArraysByState, LinearModel, ParticleModel):
     """Rewards 0 or 1 with P(1) = 1 / (1 + exp(-x' theta_s)), theta_s ~ N(weights, covariances).
 
     `weights` is `(n_states, d)`, `covariances` `(n_states, d, d)`. With `offset` an action has
@@ -49,6 +49,10 @@ class LogisticLinear(ParticleModel):
         sub_gaussian=True,
     )
 
+    support = BINARY
+    noise = 0.5  # rewards in [0, 1] are 1/2-sub-Gaussian
+    prior_fields: ClassVar[tuple[str, ...]] = ("weights", "covariances")
+
     weights: FloatArray
     covariances: FloatArray
     n_particles: int
@@ -76,11 +80,11 @@ class LogisticLinear(ParticleModel):
             weights=prior.weights,
             covariances=prior.covariances,
             state_prior=prior.state_prior,
+            n_particles=checks.positive_count("n_particles", n_particles),
+            n_moves=checks.positive_count("n_moves", n_moves),
+            seed=int(seed),
+            offset=bool(offset),
         )
-        object.__setattr__(self, "n_particles", checks.positive_count("n_particles", n_particles))
-        object.__setattr__(self, "n_moves", checks.positive_count("n_moves", n_moves))
-        object.__setattr__(self, "seed", int(seed))
-        object.__setattr__(self, "offset", bool(offset))
 
     @classmethod
     def random(cls, rng: np.random.Generator, *shape: int) -> Self:
@@ -92,50 +96,16 @@ class LogisticLinear(ParticleModel):
     def n_features(self) -> int:
         return int(self.weights.shape[1]) + self.offset
 
-    @property
-    def n_actions(self) -> None:
-        return None
-
-    @property
-    def support(self) -> Support:
-        return BINARY
-
-    @property
-    def noise(self) -> float:
-        """Rewards in [0, 1] are 1/2-sub-Gaussian."""
-        return 0.5
-
     @cached_property
     def spread_bound(self) -> float:
         """A bound for features of length at most one: the logistic curve has slope at most 1/4."""
         largest = float(np.linalg.eigvalsh(self.covariances).max())
         return min(0.25 * float(np.sqrt(largest)), 0.5)
 
-    def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
-        return checks.features(context, n_sessions, self.n_features)
-
     def vague(self) -> LogisticLinear:
         """Return one state with the covariance of weights within and between states."""
         wide = LinearGaussian(self.weights, 1.0, self.covariances).vague()
-        return LogisticLinear(
-            wide.weights,
-            wide.covariances,
-            self.n_particles,
-            self.n_moves,
-            self.seed,
-            offset=self.offset,
-        )
-
-    def with_state(self, other: LogisticLinear, probability: float) -> LogisticLinear:
-        return LogisticLinear(
-            checks.with_one_more(self.weights, other.weights, 0),
-            checks.with_one_more(self.covariances, other.covariances, 0),
-            self.n_particles,
-            self.n_moves,
-            self.seed,
-            checks.extended_prior(self.state_prior, probability),
-            self.offset,
-        )
+        return self._replace(wide._prior_arrays())
 
     def draw_theta(self, state: IntArray, rng: np.random.Generator) -> FloatArray:
         draws = rng.standard_normal((len(state), self.weights.shape[1], 1))
