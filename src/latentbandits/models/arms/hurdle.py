@@ -124,7 +124,8 @@ class HurdleArms(ConjugateArms):
 
     def log_normaliser(self, phi: FloatArray) -> FloatArray:
         log_z: FloatArray = dirichlet.log_normaliser(phi[..., :2])
-        return log_z + self.amount_prior.log_normaliser(phi[..., 2:])
+        log_z += self.amount_prior.log_normaliser(phi[..., 2:])
+        return log_z
 
     def log_base_measure(self, reward: FloatArray) -> FloatArray:
         positive = reward > 0

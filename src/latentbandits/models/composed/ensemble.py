@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -102,10 +102,6 @@ class Ensemble(StationaryModel):
     @property
     def order_free(self) -> bool:  # type: ignore[override]
         return all(is_order_free(member) for member in self.models)
-
-    @property
-    def n_states(self) -> int:
-        return self.models[0].n_states
 
     @property
     def n_actions(self) -> int | None:
@@ -237,29 +233,25 @@ class Ensemble(StationaryModel):
         member = sample(rows(self._log_weights, state), rng)
         return member, *(generative(m).draw_theta(state, rng) for m in self.models)
 
+    def _users(self, theta: tuple[Any, ...]) -> Iterator[tuple[Generative, Any]]:
+        """Return every member with its parameters of the users."""
+        return zip(map(generative, self.models), theta[1:], strict=True)
+
     def mean_rewards(self, theta: tuple[Any, ...], context: Context) -> FloatArray:
-        means = [
-            generative(m).mean_rewards(t, context)
-            for m, t in zip(self.models, theta[1:], strict=True)
-        ]
+        means = [m.mean_rewards(t, context) for m, t in self._users(theta)]
         return _choose(theta[0], dict(enumerate(means)))
 
     def draw_rewards(
         self, theta: tuple[Any, ...], context: Context, rng: np.random.Generator
     ) -> FloatArray:
-        draws = [
-            generative(m).draw_rewards(t, context, rng)
-            for m, t in zip(self.models, theta[1:], strict=True)
-        ]
+        draws = [m.draw_rewards(t, context, rng) for m, t in self._users(theta)]
         return _choose(theta[0], dict(enumerate(draws)))
 
     def log_reward_density(
         self, theta: tuple[Any, ...], context: Context, action: IntArray, reward: FloatArray
     ) -> FloatArray:
-        densities = [
-            generative(m).log_reward_density(t, context, action, reward)
-            for m, t in zip(self.models, theta[1:], strict=True)
-        ]
+        members = self._users(theta)
+        densities = [m.log_reward_density(t, context, action, reward) for m, t in members]
         chosen: FloatArray = np.stack(densities)[theta[0], np.arange(len(action))]
         return chosen
 

@@ -80,25 +80,17 @@ class FunctionModel(CertainModel, StationaryModel):
             raise ValueError(
                 "FunctionModel needs noise (rewards are Gaussian around the mean) or log_density"
             )
-        self._set("mean", mean)
-        self._set("log_density", log_density)
-        self._set("context_shape", context_shape)
-        self._set("_noise", None if noise is None else checks.positive_number("noise", noise))
-        self._set("_n_states", checks.positive_count("n_states", n_states))
-        self._set(
-            "_n_actions",
-            None if n_actions is None else checks.positive_count("n_actions", n_actions),
-        )
+        states = np.empty((checks.positive_count("n_states", n_states), 1))
         checks.set_fields(
-            self, state_prior=checks.state_prior(state_prior, np.empty((self._n_states, 1)))
+            self,
+            mean=mean,
+            log_density=log_density,
+            context_shape=context_shape,
+            state_prior=checks.state_prior(state_prior, states),
+            _noise=None if noise is None else checks.positive_number("noise", noise),
+            _n_states=n_states,
+            _n_actions=None if n_actions is None else checks.positive_count("n_actions", n_actions),
         )
-
-    def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
-
-    @property
-    def n_states(self) -> int:
-        return self._n_states
 
     @property
     def n_actions(self) -> int | None:
@@ -109,10 +101,6 @@ class FunctionModel(CertainModel, StationaryModel):
         """The last axis of a `context_shape` of two axes, (n_actions, n_features); else None."""
         shape = self.context_shape
         return shape[1] if shape is not None and len(shape) == 2 else None
-
-    @property
-    def n_sessions(self) -> None:
-        return None
 
     @property
     def noise(self) -> float:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -101,24 +100,8 @@ class NothingToLearn(NamedTuple):
     nothing: FloatArray  # (n_sessions, 0)
 
 
-class CertainModel(ABC):
+class CertainModel:
     """The methods of `Model` for a `KnownModel`: the prior over parameters is a point."""
-
-    @property
-    @abstractmethod
-    def n_states(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def n_sessions(self) -> int | None: ...
-
-    @abstractmethod
-    def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray: ...
-
-    @abstractmethod
-    def log_likelihood(
-        self, context: Context, action: IntArray, reward: FloatArray
-    ) -> FloatArray: ...
 
     @property
     def is_certain(self) -> bool:
@@ -128,31 +111,27 @@ class CertainModel(ABC):
     def spread_bound(self) -> float:
         return 0.0
 
-    def parameters(self, n_sessions: int) -> NothingToLearn:
+    def parameters(self: KnownModel, n_sessions: int) -> NothingToLearn:
         return NothingToLearn(np.empty((session_count(n_sessions, self.n_sessions), 0)))
 
     def condition(
-        self, parameters: NothingToLearn, context: Context, action: IntArray, reward: FloatArray
+        self: KnownModel, parameters: Any, context: Context, action: IntArray, reward: FloatArray
     ) -> tuple[FloatArray, NothingToLearn]:
         return self.log_likelihood(context, action, reward), parameters
 
     def posterior_rewards(
-        self, parameters: NothingToLearn, context: Context
+        self: KnownModel, parameters: Any, context: Context
     ) -> tuple[FloatArray, FloatArray]:
         mean = self.expected_rewards(context)
         mean = np.broadcast_to(mean, (len(parameters.nothing), *mean.shape[1:]))
         return mean, np.zeros(mean.shape)
 
-    def reward_laws(self, parameters: NothingToLearn, context: Context) -> tuple[Component, ...]:
+    def reward_laws(self: Model, parameters: Any, context: Context) -> tuple[Component, ...]:
         mean, _ = self.posterior_rewards(parameters, context)
         return (Component(None, Points(mean[:, :, None], np.ones((*mean.shape[:2], 1)))),)
 
     def sample_rewards(
-        self,
-        parameters: NothingToLearn,
-        context: Context,
-        state: IntArray,
-        rng: np.random.Generator,
+        self: Model, parameters: Any, context: Context, state: IntArray, rng: np.random.Generator
     ) -> FloatArray:
         if state.shape[1] == 1:
             return self.expected_rewards(context, state[:, 0])[:, None]
@@ -160,8 +139,8 @@ class CertainModel(ABC):
         return mean[np.arange(len(state))[:, None], state]
 
     def probability_best(
-        self,
-        parameters: NothingToLearn,
+        self: Model,
+        parameters: Any,
         context: Context,
         eligible: BoolArray | None,
         weights: FloatArray,
@@ -174,7 +153,7 @@ class CertainModel(ABC):
         return shares
 
 
-class OneState(Wrapping, CertainModel):
+class OneState(CertainModel, Wrapping):
     """A single state of a certain model, which all sessions share."""
 
     def __init__(self, model: KnownModel, state: int) -> None:
@@ -202,7 +181,7 @@ class OneState(Wrapping, CertainModel):
         return self.model.log_likelihood(context, action, reward)[:, [self._state]]
 
 
-class Known(Wrapping, CertainModel):
+class Known(CertainModel, Wrapping):
     """A model whose point estimates are taken as true: its uncertainty is ignored."""
 
     def __init__(self, model: KnownModel) -> None:

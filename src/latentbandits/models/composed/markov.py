@@ -171,12 +171,11 @@ class Markov(Wrapping):
         return self._learner.sample_rewards(parameters, context, state, rng)
 
     def probability_best(
-        self,
-        parameters: Any,
-        context: Context,
-        eligible: BoolArray | None,
-        weights: FloatArray,
+        self, parameters: Any, context: Context, eligible: BoolArray | None, weights: FloatArray
     ) -> FloatArray | None:
+        """Return None for uncertain parameters: a mixture over paths has no formula."""
+        if isinstance(self._learner, PathFilter):
+            return None
         return self._learner.probability_best(parameters, context, eligible, weights)
 
     @cached_property
@@ -360,16 +359,6 @@ class PathFilter:
         for chosen, draws in parts:
             rewards[chosen] = draws
         return rewards
-
-    def probability_best(
-        self,
-        parameters: Paths,
-        context: Context,
-        eligible: BoolArray | None,
-        weights: FloatArray,
-    ) -> None:
-        """Return None: a mixture over paths has no formula, so draws are counted."""
-        return
 
     def _state_model(self, state: int, session: IntArray) -> Model:
         """Return the model of one state whose i-th instance is that of `session[i]`."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,15 +25,7 @@ from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.known import Wrapping
 from latentbandits.models.numerics.laws import Interval, Summary
-from latentbandits.models.protocol import (
-    Context,
-    Extendable,
-    Generative,
-    Model,
-    Parameters,
-    Selectable,
-    is_order_free,
-)
+from latentbandits.models.protocol import Context, Model, Parameters, is_order_free
 
 _LARGEST_EXPONENT = 300.0
 
@@ -78,14 +70,12 @@ class TransformedRewards(Wrapping, ABC):
     def forward(reward: FloatArray) -> FloatArray:
         """Return f(r)."""
 
-    @staticmethod
     @abstractmethod
-    def backward(level: FloatArray) -> FloatArray:
+    def backward(self, level: FloatArray) -> FloatArray:
         """Return the r whose f(r) is `level`."""
 
-    @staticmethod
     @abstractmethod
-    def log_slope(reward: FloatArray) -> FloatArray:
+    def log_slope(self, reward: FloatArray) -> FloatArray:
         """Return log f'(r), which turns a log density of f(r) into one of r."""
 
     @staticmethod
@@ -93,14 +83,12 @@ class TransformedRewards(Wrapping, ABC):
     def outside(reward: FloatArray) -> BoolArray:
         """Mark the rewards for which f is not defined."""
 
-    @staticmethod
     @abstractmethod
-    def mean(theta: FloatArray, smearing: FloatArray | float) -> FloatArray:
+    def mean(self, theta: FloatArray, smearing: FloatArray | float) -> FloatArray:
         """Return the mean of r where that of f(r) is `theta`."""
 
-    @staticmethod
     @abstractmethod
-    def level_of(mean: FloatArray, smearing: FloatArray | float) -> FloatArray:
+    def level_of(self, mean: FloatArray, smearing: FloatArray | float) -> FloatArray:
         """Return the theta whose mean of r is `mean`: the inverse of `mean`."""
 
     @staticmethod
@@ -119,9 +107,8 @@ class TransformedRewards(Wrapping, ABC):
     def _slope(self) -> float:
         """Return the derivative of `mean` in theta, at `level`."""
 
-    @staticmethod
     @abstractmethod
-    def _normal_smearing(noise: float) -> float: ...
+    def _normal_smearing(self, noise: float) -> float: ...
 
     # Methods derived from the transform's methods.
 
@@ -150,10 +137,6 @@ class TransformedRewards(Wrapping, ABC):
     @property
     def noise(self) -> float:
         return self._slope() * self.model.noise
-
-    @property
-    def reward_bounds(self) -> None:
-        return None
 
     @property
     def spread_bound(self) -> float:
@@ -194,45 +177,44 @@ class TransformedRewards(Wrapping, ABC):
         return self.mean(draws, self.smearing)
 
     def probability_best(
-        self,
-        parameters: Any,
-        context: Context,
-        eligible: BoolArray | None,
-        weights: FloatArray,
+        self, parameters: Any, context: Context, eligible: BoolArray | None, weights: FloatArray
     ) -> FloatArray | None:
         """Estimate by counting draws, because mean rewards are not ordered as theta."""
         return None
 
+    @property
+    def _inner(self) -> Any:
+        """The model of f(r) with the methods that not every `Model` has."""
+        return self.model
+
     def draw_theta(self, state: IntArray, rng: np.random.Generator) -> Any:
-        return cast(Generative, self.model).draw_theta(state, rng)
+        return self._inner.draw_theta(state, rng)
 
     def mean_rewards(self, theta: Any, context: Context) -> FloatArray:
-        return self.mean(cast(Generative, self.model).mean_rewards(theta, context), self.smearing)
+        return self.mean(self._inner.mean_rewards(theta, context), self.smearing)
 
     def draw_rewards(self, theta: Any, context: Context, rng: np.random.Generator) -> FloatArray:
-        return self.backward(cast(Generative, self.model).draw_rewards(theta, context, rng))
+        return self.backward(self._inner.draw_rewards(theta, context, rng))
 
     def log_reward_density(
         self, theta: Any, context: Context, action: IntArray, reward: FloatArray
     ) -> FloatArray:
-        inner = cast(Generative, self.model)
-        density = inner.log_reward_density(theta, context, action, self.forward(reward))
+        units = self.forward(reward)
+        density: FloatArray = self._inner.log_reward_density(theta, context, action, units)
         return density + self.log_slope(reward)
 
     def select(self, session: IntArray | None, state: IntArray) -> Self:
-        return type(self)(
-            cast(Selectable, self.model).select(session, state), self.smearing, self.level
-        )
+        return self._of(self._inner.select(session, state))
 
     def vague(self) -> Self:
-        return type(self)(cast(Extendable, self.model).vague(), self.smearing, self.level)
+        return self._of(self._inner.vague())
 
     def with_state(self, other: Self, probability: float) -> Self:
-        return type(self)(
-            cast(Extendable, self.model).with_state(other.model, probability),
-            self.smearing,
-            self.level,
-        )
+        return self._of(self._inner.with_state(other.model, probability))
+
+    def _of(self, model: Model) -> Self:
+        """Return another model with the same transform."""
+        return type(self)(model, self.smearing, self.level)
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -269,24 +251,20 @@ class Log1pRewards(TransformedRewards):
     def forward(reward: FloatArray) -> FloatArray:
         return np.log1p(reward)
 
-    @staticmethod
-    def backward(level: FloatArray) -> FloatArray:
+    def backward(self, level: FloatArray) -> FloatArray:
         return np.expm1(np.minimum(level, _LARGEST_EXPONENT))
 
-    @staticmethod
-    def log_slope(reward: FloatArray) -> FloatArray:
+    def log_slope(self, reward: FloatArray) -> FloatArray:
         return -np.log1p(reward)
 
     @staticmethod
     def outside(reward: FloatArray) -> BoolArray:
         return reward <= -1
 
-    @staticmethod
-    def mean(theta: FloatArray, smearing: FloatArray | float) -> FloatArray:
+    def mean(self, theta: FloatArray, smearing: FloatArray | float) -> FloatArray:
         return smearing * np.exp(np.minimum(theta, _LARGEST_EXPONENT)) - 1
 
-    @staticmethod
-    def level_of(mean: FloatArray, smearing: FloatArray | float) -> FloatArray:
+    def level_of(self, mean: FloatArray, smearing: FloatArray | float) -> FloatArray:
         return np.log(np.maximum(mean + 1, 1e-12) / smearing)
 
     @staticmethod
@@ -303,8 +281,7 @@ class Log1pRewards(TransformedRewards):
     def _slope(self) -> float:
         return float(np.mean(self.smearing)) * float(np.exp(min(self.level, _LARGEST_EXPONENT)))
 
-    @staticmethod
-    def _normal_smearing(noise: float) -> float:
+    def _normal_smearing(self, noise: float) -> float:
         return float(np.exp(noise**2 / 2))
 
 
@@ -335,12 +312,10 @@ class SqrtRewards(TransformedRewards):
     def forward(reward: FloatArray) -> FloatArray:
         return np.sqrt(reward)
 
-    @staticmethod
-    def backward(level: FloatArray) -> FloatArray:
+    def backward(self, level: FloatArray) -> FloatArray:
         return level**2
 
-    @staticmethod
-    def log_slope(reward: FloatArray) -> FloatArray:
+    def log_slope(self, reward: FloatArray) -> FloatArray:
         """Return -log(2 sqrt r); a reward of zero, where f' is infinite, counts as one of 1e-6."""
         slope: FloatArray = -np.log(2 * np.sqrt(np.maximum(reward, 1e-6)))
         return slope
@@ -349,12 +324,10 @@ class SqrtRewards(TransformedRewards):
     def outside(reward: FloatArray) -> BoolArray:
         return reward < 0
 
-    @staticmethod
-    def mean(theta: FloatArray, smearing: FloatArray | float) -> FloatArray:
+    def mean(self, theta: FloatArray, smearing: FloatArray | float) -> FloatArray:
         return theta**2 + smearing
 
-    @staticmethod
-    def level_of(mean: FloatArray, smearing: FloatArray | float) -> FloatArray:
+    def level_of(self, mean: FloatArray, smearing: FloatArray | float) -> FloatArray:
         return np.sqrt(np.maximum(mean - smearing, 0.0))
 
     @staticmethod
@@ -370,6 +343,5 @@ class SqrtRewards(TransformedRewards):
     def _slope(self) -> float:
         return 2 * abs(self.level)
 
-    @staticmethod
-    def _normal_smearing(noise: float) -> float:
+    def _normal_smearing(self, noise: float) -> float:
         return noise**2
