@@ -20,7 +20,7 @@ import numpy as np
 
 from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import JointBelief
-from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.arrays import blocks, map_leaves
 from latentbandits.models.numerics.laws import Counts, OneOf
 from latentbandits.models.protocol import Context, Model, support_of
@@ -92,7 +92,7 @@ def action_values(
     if steps == 0:
         return joint.mean_rewards(model, belief, context) * np.maximum(remaining, 0.0)[:, None]
     if model.n_sessions is not None:
-        return _values_in_turn(model, belief, context, remaining, steps, eligible)
+        return _action_values(model, belief, context, remaining, steps, eligible)
     n = len(belief.log_weights)
     parts = []
     n_actions = model.n_actions if context is None else context.shape[1]
@@ -100,7 +100,7 @@ def action_values(
     for block in blocks(n, width):
         some = map_leaves(lambda leaf, block=block: leaf[block], belief)
         parts.append(
-            _values_together(
+            _action_values(
                 model,
                 some,
                 None if context is None else context[block],
@@ -120,7 +120,7 @@ def best_value(values: FloatArray, eligible: BoolArray | None) -> FloatArray:
     return best
 
 
-def _values_together(
+def _action_values(
     model: Model,
     belief: JointBelief,
     context: Context,
@@ -128,45 +128,38 @@ def _values_together(
     steps: int,
     eligible: BoolArray | None,
 ) -> FloatArray:
-    """Condition one copy of every session for each action and outcome, in one batch."""
+    """Return Q_k(a) of sessions that fit into memory together, for k = `steps` above 0.
+
+    All outcomes of all actions are one batch of copies of the sessions. Sessions with instances of
+    their own cannot be copied: their outcomes are conditioned on one by one.
+    """
     means = joint.mean_rewards(model, belief, context)
     outcomes = _outcomes(model, belief, context)
     n, n_actions, n_outcomes = outcomes.reward.shape
-    copies = n_actions * n_outcomes
-    many = map_leaves(lambda leaf: np.repeat(leaf, copies, axis=0), belief)
-    wide = None if context is None else np.repeat(context, copies, axis=0)
-    action = np.tile(np.repeat(np.arange(n_actions), n_outcomes), n)
-    after = joint.condition(model, many, wide, action, outcomes.reward.ravel())
-    chance = _chances(outcomes, many, after)
-    left = np.repeat(remaining, copies) - 1
-    mask = None if eligible is None else np.repeat(eligible, copies, axis=0)
-    values = action_values(model, after, wide, left, steps - 1, mask)
-    best = np.where(left > 0, best_value(values, mask), 0.0).reshape(n, n_actions, n_outcomes)
-    expected: FloatArray = means + (chance * best).sum(axis=2)
-    return expected
 
+    def after(copies: int, action: IntArray, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the log density of each reward, and the value of the rounds after it."""
 
-def _values_in_turn(
-    model: Model,
-    belief: JointBelief,
-    context: Context,
-    remaining: FloatArray,
-    steps: int,
-    eligible: BoolArray | None,
-) -> FloatArray:
-    """Condition all sessions on one action and outcome at a time: instances cannot be copied."""
-    means = joint.mean_rewards(model, belief, context)
-    outcomes = _outcomes(model, belief, context)
-    n, n_actions, n_outcomes = outcomes.reward.shape
-    log_chance, best = np.empty(outcomes.reward.shape), np.empty(outcomes.reward.shape)
-    total = joint.log_total(belief.log_weights)
-    for a in range(n_actions):
-        action = np.full(n, a)
-        for o in range(n_outcomes):
-            after = joint.condition(model, belief, context, action, outcomes.reward[:, a, o])
-            log_chance[:, a, o] = joint.log_total(after.log_weights) - total
-            values = action_values(model, after, context, remaining - 1, steps - 1, eligible)
-            best[:, a, o] = np.where(remaining > 1, best_value(values, eligible), 0.0)
+        def repeated(array: Any) -> Any:
+            return array if array is None or copies == 1 else np.repeat(array, copies, axis=0)
+
+        now, wide, mask = map_leaves(repeated, belief), repeated(context), repeated(eligible)
+        left = repeated(remaining) - 1
+        later = joint.condition(model, now, wide, action, reward)
+        values = action_values(model, later, wide, left, steps - 1, mask)
+        log_chance = joint.log_total(later.log_weights) - joint.log_total(now.log_weights)
+        return log_chance, np.where(left > 0, best_value(values, mask), 0.0)
+
+    shape = outcomes.reward.shape
+    if model.n_sessions is None:
+        action = np.tile(np.repeat(np.arange(n_actions), n_outcomes), n)
+        found = after(n_actions * n_outcomes, action, outcomes.reward.ravel())
+        log_chance, best = (array.reshape(shape) for array in found)
+    else:
+        log_chance, best = np.empty(shape), np.empty(shape)
+        for a, o in np.ndindex(n_actions, n_outcomes):
+            found = after(1, np.full(n, a), outcomes.reward[:, a, o])
+            log_chance[:, a, o], best[:, a, o] = found
     chance = _normalised(log_chance) if outcomes.chance is None else outcomes.chance
     expected: FloatArray = means + (chance * best).sum(axis=2)
     return expected
@@ -191,14 +184,6 @@ def _outcomes(model: Model, belief: JointBelief, context: Context) -> Outcomes:
     weights = joint.probabilities(belief.log_weights)
     chance = np.repeat(weights, _NODES, axis=1) * np.tile(shares, n_states)
     return Outcomes(rewards, np.broadcast_to(chance[:, None], rewards.shape))
-
-
-def _chances(outcomes: Outcomes, before: JointBelief, after: JointBelief) -> FloatArray:
-    """Return the probabilities of the outcomes, which sum to one for every action."""
-    if outcomes.chance is not None:
-        return outcomes.chance
-    log_chance = joint.log_total(after.log_weights) - joint.log_total(before.log_weights)
-    return _normalised(log_chance.reshape(outcomes.reward.shape))
 
 
 def _normalised(log_chance: FloatArray) -> FloatArray:

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 
 from latentbandits.models import checks, registry
+from latentbandits.models.attributes.columns import json_bytes
 from latentbandits.models.attributes.parts import PARTS, part_class, parts_of, with_parts
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.clicks import ClickModel, as_click_model
@@ -574,19 +575,17 @@ class Catalogue:
                 raise ValueError(f"new actions must have {features.shape[1]} features")
             shared = (shared or _Rows(features, 0)).extended(n, added.features)
             features = shared.first(n + len(added))
+        averages = self.averages
+        if averages is not None:
+            averages = checks.frozen(np.append(averages, np.full(len(added), np.nan)))
         return self._with(
             ids=self.ids + added.ids,
             names=self.names + added.names,
             features=features,
-            averages=self._longer_averages(len(added)),
+            averages=averages,
             places=self.places.longer(added.ids),
             _rows=shared,
         )
-
-    def _longer_averages(self, n_new: int) -> FloatArray | None:
-        if self.averages is None:
-            return None
-        return checks.frozen(np.append(self.averages, np.full(n_new, np.nan)))
 
     def check_new(self, ids: Sequence[str]) -> None:
         """Raise ValueError if one of these ids is in the catalogue, or twice among them."""
@@ -657,13 +656,13 @@ class Catalogue:
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of an artefact; texts are the bytes of a JSON list."""
         arrays: dict[str, NDArray[Any]] = {
-            "ids": _bytes(self.ids),
-            "names": _bytes(self.names),
+            "ids": json_bytes(self.ids),
+            "names": json_bytes(self.names),
         }
         if self.features is not None:
             arrays["features"] = self.features
         if self.retired:
-            arrays["retired"] = _bytes(sorted(self.retired))
+            arrays["retired"] = json_bytes(sorted(self.retired))
         if self.n_offsets:
             arrays["n_offsets"] = np.array(self.n_offsets)
         if self.averages is not None:
@@ -677,7 +676,3 @@ class Catalogue:
         retired = json.loads(arrays["retired"].tobytes()) if "retired" in arrays else ()
         n_offsets = int(arrays.get("n_offsets", np.array(0)))
         return cls(ids, names, arrays.get("features"), retired, n_offsets, arrays.get("averages"))
-
-
-def _bytes(texts: Sequence[str]) -> NDArray[np.uint8]:
-    return np.frombuffer(json.dumps(texts, ensure_ascii=False).encode(), np.uint8)

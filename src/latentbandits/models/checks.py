@@ -40,9 +40,14 @@ def finite_array(name: str, value: ArrayLike, dimensions: tuple[int, ...]) -> Fl
     if array.size == 0:
         raise ValueError(f"{name} is empty: its shape is {array.shape}")
     if not np.isfinite(array).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise ValueError(f"{name} must be finite; {name}{list(where)} is {array[where]}")
+        raise ValueError(f"{name} must be finite; {_first(name, array, ~np.isfinite(array))}")
     return array
+
+
+def _first(name: str, array: FloatArray, wrong: BoolArray) -> str:
+    """Name the first wrong entry of an array, and its value."""
+    where = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return f"{name}{list(where) if where else ''} is {array[where]}"
 
 
 def positive_number(name: str, value: Any) -> float:
@@ -62,15 +67,13 @@ def positive_number(name: str, value: Any) -> float:
 
 def positive_count(name: str, value: Any) -> int:
     """Return `value` as a whole number of at least one."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}")
-    return int(value)
+    return count(name, value, least=1)
 
 
-def count(name: str, value: Any) -> int:
-    """Return `value` as a whole number of at least zero."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-        raise ValueError(f"{name} must be a whole number of at least 0; got {value!r}")
+def count(name: str, value: Any, least: int = 0) -> int:
+    """Return `value` as a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}")
     return int(value)
 
 
@@ -78,9 +81,7 @@ def non_negative_array(name: str, value: ArrayLike, shape: tuple[int, ...]) -> F
     """Return `value` broadcast to `shape`; ValueError if an entry is negative."""
     array = finite_array(name, value, tuple(range(len(shape) + 1)))
     if (array < 0).any():
-        where = tuple(int(i) for i in np.argwhere(array < 0)[0])
-        entry = f"{name}{list(where)}" if where else name
-        raise ValueError(f"{name} must not be negative; {entry} is {array[where]}")
+        raise ValueError(f"{name} must not be negative; {_first(name, array, array < 0)}")
     try:
         return np.broadcast_to(array, shape).copy()
     except ValueError:
@@ -215,9 +216,7 @@ def positive_arrays(**values: ArrayLike) -> dict[str, FloatArray]:
     arrays = {name: finite_array(name, value, (0, 1, 2, 3)) for name, value in values.items()}
     for name, array in arrays.items():
         if (array <= 0).any():
-            where = tuple(int(i) for i in np.argwhere(array <= 0)[0])
-            entry = f"{name}{list(where)}" if where else name
-            raise ValueError(f"{name} must be above zero; {entry} is {array[where]}")
+            raise ValueError(f"{name} must be above zero; {_first(name, array, array <= 0)}")
     shapes = {name: array.shape for name, array in arrays.items()}
     try:
         shape = np.broadcast_shapes(*shapes.values())
@@ -240,10 +239,8 @@ def set_positive(value: object, prior: ArrayLike | None, **arrays: ArrayLike) ->
 def above(name: str, array: FloatArray, least: float, why: str) -> None:
     """Refuse entries that are not above `least`."""
     if (array <= least).any():
-        where = tuple(int(i) for i in np.argwhere(array <= least)[0])
-        raise ValueError(
-            f"{name} must be above {least:g}, {why}; {name}{list(where)} is {array[where]}"
-        )
+        wrong = _first(name, array, array <= least)
+        raise ValueError(f"{name} must be above {least:g}, {why}; {wrong}")
 
 
 def with_one_more(array: FloatArray, other: FloatArray, axis: int) -> FloatArray:
@@ -270,10 +267,7 @@ def transition_matrix(value: ArrayLike, n_states: int, name: str = "transition")
             f"got {array.shape}"
         )
     if (array < 0).any():
-        row, column = (int(i) for i in np.argwhere(array < 0)[0])
-        raise ValueError(
-            f"{name} must not be negative; {name}[{row}, {column}] is {array[row, column]}"
-        )
+        raise ValueError(f"{name} must not be negative; {_first(name, array, array < 0)}")
     totals = array.sum(axis=1)
     wrong = np.abs(totals - 1) > _SUM_TOLERANCE
     if wrong.any():

@@ -347,9 +347,6 @@ class PositionClicks(BernoulliArms):
         sub_gaussian=True,
     )
 
-    alpha: FloatArray
-    beta: FloatArray
-    state_prior: FloatArray
     examination: FloatArray
 
     def __init__(

@@ -14,33 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
-from latentbandits.models.checks import BoolArray, Context, FloatArray, IntArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import Context as Context
 from latentbandits.models.numerics.laws import REALS, Component, Normal, Support
 from latentbandits.models.shown import ShownModel
 
 if TYPE_CHECKING:
     from latentbandits.models.arms.conjugate import Learnable
 
-
-__all__ = [
-    "AveragesRewards",
-    "Context",
-    "Extendable",
-    "FromNormals",
-    "Generative",
-    "HasLaws",
-    "KnownModel",
-    "Model",
-    "Parameters",
-    "Selectable",
-    "StationaryModel",
-    "average_rewards",
-    "inner_models",
-    "is_order_free",
-    "reward_laws",
-    "support_of",
-    "untransformed",
-]
 
 Parameters: TypeAlias = "NDArray[Any] | tuple[Parameters, ...]"
 """P(theta | s, rewards) of some sessions: arrays with sessions first, or nested tuples of them.
@@ -191,40 +172,6 @@ class Selectable(Protocol):
 
 
 @runtime_checkable
-class AveragesRewards(Protocol):
-    """A model that averages its mean rewards over states without their variances."""
-
-    def average_rewards(self, weights: FloatArray, parameters: Any, context: Context) -> FloatArray:
-        """Return sum_s w_s E[mu(a, x, s, theta) | s], `(n, n_actions)`, for weights (n, S)."""
-
-
-def average_rewards(
-    model: Model, weights: FloatArray, parameters: Any, context: Context
-) -> FloatArray:
-    """Return the posterior mean reward of every action, `(n, n_actions)`; `weights` is P(s)."""
-    if isinstance(model, AveragesRewards):
-        return model.average_rewards(weights, parameters, context)
-    mean, _ = model.posterior_rewards(parameters, context)
-    return (weights[:, None, :] @ mean)[:, 0]
-
-
-@runtime_checkable
-class HasLaws(Protocol):
-    """A model that states the posterior distribution of its mean rewards: Bayes-UCB reads it."""
-
-    def reward_laws(self, parameters: Any, context: Context) -> tuple[Component, ...]:
-        """Return P(mu(a, x, s, theta) | s) as a mixture of laws `(1 or n, n_states, n_actions)`."""
-
-
-def reward_laws(model: Model, parameters: Any, context: Context) -> tuple[Component, ...]:
-    """Return the model's own laws; for a model without them, normals of its posterior moments."""
-    if isinstance(model, HasLaws):
-        return model.reward_laws(parameters, context)
-    mean, variance = model.posterior_rewards(parameters, context)
-    return (Component(None, Normal(mean, np.sqrt(variance))),)
-
-
-@runtime_checkable
 class FromNormals(Protocol):
     """A model whose draws of mean rewards are functions of standard normal draws.
 
@@ -266,6 +213,30 @@ def support_of(model: KnownModel) -> Support:
 def inner_models(model: KnownModel) -> tuple[KnownModel, ...]:
     """Return the models that a composed model is made of; none if it does not say."""
     return getattr(model, "inner_models", ())
+
+
+def average_rewards(model: Any, weights: FloatArray, parameters: Any, context: Any) -> FloatArray:
+    """Return sum_s w_s E[mu(a, x, s, theta) | s], `(n, n_actions)`, for weights (n, S).
+
+    A model that can do so without variances has a method `average_rewards`.
+    """
+    if hasattr(model, "average_rewards"):
+        averages: FloatArray = model.average_rewards(weights, parameters, context)
+        return averages
+    mean: FloatArray = model.posterior_rewards(parameters, context)[0]
+    return (weights[:, None, :] @ mean)[:, 0]
+
+
+def reward_laws(model: Any, parameters: Any, context: Context) -> tuple[Component, ...]:
+    """Return P(mu(a, x, s, theta) | s) as a mixture of laws `(1 or n, n_states, n_actions)`.
+
+    Bayes-UCB reads it. A model without a method `reward_laws` has normals of its posterior moments.
+    """
+    if hasattr(model, "reward_laws"):
+        laws: tuple[Component, ...] = model.reward_laws(parameters, context)
+        return laws
+    mean, variance = model.posterior_rewards(parameters, context)
+    return (Component(None, Normal(mean, np.sqrt(variance))),)
 
 
 def untransformed(model: Any) -> Any:
