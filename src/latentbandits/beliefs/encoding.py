@@ -120,7 +120,8 @@ class _Codec:
     """Facts about a policy that encoding needs, computed once; it keeps no reference to it."""
 
     def __init__(self, policy: Encodable) -> None:
-        self.template = policy.init(_sessions_of(policy))
+        model = policy.model_or_none
+        self.template = policy.init((model.n_sessions if model is not None else None) or 1)
         digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         try:
             _describe(digest, policy)
@@ -141,12 +142,6 @@ def _codec(policy: Encodable) -> _Codec:
     if codec is None:
         codec = _codecs[policy] = _Codec(policy)
     return codec
-
-
-def _sessions_of(policy: Encodable) -> int:
-    """Return the number of sessions that the model's arrays are for; 1 where any number will do."""
-    model = policy.model_or_none
-    return 1 if model is None else model.n_sessions or 1
 
 
 def _stable_name(kind: Any) -> str:

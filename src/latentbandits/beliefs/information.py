@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -387,7 +387,7 @@ def scenario_rewards(
     distinct, index = _distinct(state, belief.parameters, context)
     parts = []
     for i in distinct:
-        learned = map_leaves(partial(_row, i), belief.parameters)
+        learned = map_leaves(lambda leaf, i=i: leaf[i : i + 1], belief.parameters)
         features = None if context is None else context[i : i + 1]
         rng = np.random.default_rng(seed)
         parts.append(model.sample_rewards(learned, features, state[i : i + 1], rng))
@@ -410,10 +410,6 @@ def _distinct(
     keys = np.concatenate([array.reshape(n, -1).astype(np.float64) for array in arrays], axis=1)
     _, first, index = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     return first, index.ravel()
-
-
-def _row(i: int, leaf: FloatArray) -> FloatArray:
-    return leaf[i : i + 1]
 
 
 def _normals(seed: int, n_draws: int, width: int) -> FloatArray:

@@ -49,28 +49,16 @@ class KnownUsers:
                 f"actions; got {self.means.shape}"
             )
 
-    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> KnownUsersInstances:
-        return KnownUsersInstances(self, rng.integers(len(self.means), size=n_runs))
+    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> UserRuns:
+        return UserRuns(self, rng.integers(len(self.means), size=n_runs))
 
-
-@dataclass(frozen=True, eq=False)
-class KnownUsersInstances:
-    """Runs under way: the user of each."""
-
-    environment: KnownUsers
-    user: IntArray  # (n_runs,)
-
-    @property
-    def model(self) -> GaussianArms:
-        return self.environment.model
-
-    def round(self, t: int, rng: np.random.Generator) -> Round:
-        env = self.environment
-        means = env.means[self.user]
-        rewards = means + env.noise * rng.standard_normal(means.shape)
-        if env.eligible is None:
+    def round_of(self, user: IntArray, rng: np.random.Generator) -> Round:
+        """Return a round of runs with these users."""
+        means = self.means[user]
+        rewards = means + self.noise * rng.standard_normal(means.shape)
+        if self.eligible is None:
             return Round(None, means, rewards)
-        return Round(None, means, rewards, np.broadcast_to(env.eligible, means.shape))
+        return Round(None, means, rewards, np.broadcast_to(self.eligible, means.shape))
 
 
 # Users who rate items that come in groups: the paper's MovieLens problem (Section 5.2).
@@ -135,9 +123,16 @@ class GroupedRatings:
         if len(empty) > 0:
             raise ValueError(f"group {int(empty[0])} has no items: leave its column out")
 
-    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> GroupedRatingsInstances:
+    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> UserRuns:
         """Start runs whose users are drawn uniformly and with replacement."""
-        return GroupedRatingsInstances(self, rng.integers(len(self.users), size=n_runs))
+        return UserRuns(self, rng.integers(len(self.users), size=n_runs))
+
+    def round_of(self, user: IntArray, rng: np.random.Generator) -> Round:
+        """Return a round of runs with these users."""
+        item = self.draw(len(user), rng)
+        means = (self.items[item] @ self.users[user][:, :, None])[:, :, 0]
+        rewards = means + self.noise * rng.standard_normal(means.shape)
+        return Round(self.features[item], means, rewards)
 
     @cached_property
     def sizes(self) -> IntArray:
@@ -160,19 +155,15 @@ class GroupedRatings:
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedRatingsInstances:
-    """Runs of the problem: the user of each."""
+class UserRuns:
+    """Runs under way: the user of each."""
 
-    environment: GroupedRatings
+    environment: KnownUsers | GroupedRatings
     user: IntArray  # (n_runs,)
 
     @property
-    def model(self) -> LinearGaussian:
+    def model(self) -> GaussianArms | LinearGaussian:
         return self.environment.model
 
     def round(self, t: int, rng: np.random.Generator) -> Round:
-        env = self.environment
-        item = env.draw(len(self.user), rng)
-        means = (env.items[item] @ env.users[self.user][:, :, None])[:, :, 0]
-        rewards = means + env.noise * rng.standard_normal(means.shape)
-        return Round(env.features[item], means, rewards)
+        return self.environment.round_of(self.user, rng)

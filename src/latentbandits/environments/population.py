@@ -149,12 +149,11 @@ class PopulationInstances:
             features = self.items[population[:, None], shown]
         means = (features @ theta[:, :, None])[:, :, 0]
         rewards = means + env.noise * rng.standard_normal(means.shape)
-        if not env.item_ids:
-            return Round(Visit(user, features), means, rewards)  # type: ignore[arg-type]
-        if env.n_shown is None:
-            return Round(Visit(user, None), means, rewards)  # type: ignore[arg-type]
+        visit: Any = Visit(user, None if env.item_ids else features)
+        if not env.item_ids or env.n_shown is None:
+            return Round(visit, means, rewards)
         all_means, all_rewards = np.zeros((n_runs, n_items)), np.zeros((n_runs, n_items))
         eligible = np.zeros((n_runs, n_items), np.bool_)
         place = population[:, None], shown
         all_means[place], all_rewards[place], eligible[place] = means, rewards, True
-        return Round(Visit(user, None), all_means, all_rewards, eligible)  # type: ignore[arg-type]
+        return Round(visit, all_means, all_rewards, eligible)

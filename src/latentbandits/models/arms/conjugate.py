@@ -365,9 +365,10 @@ class ConjugateArms(Arms, Learnable):
     def draw(self, theta: Any, rng: np.random.Generator) -> FloatArray:
         """Draw a reward for every theta."""
 
-    @abstractmethod
     def vague(self) -> Self:
         """Return one state, whose prior is as wide as all states and actions together."""
+        vague: Self = type(self).from_means(*self._overall())  # type: ignore[attr-defined]
+        return vague
 
     @property
     @abstractmethod
@@ -422,10 +423,6 @@ class ConjugateArms(Arms, Learnable):
     def _hyperparameters(self) -> FloatArray:
         """Return phi of the prior: the shape of the fields and one more axis, of statistics."""
         return np.stack(list(self._prior_arrays().values()), axis=-1)
-
-    def sample_means(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Draw the mean reward for every phi."""
-        return self.mean_reward(self.sample(phi, rng))
 
     def with_actions(self, means: FloatArray, variances: FloatArray) -> Self:
         """Return this model with m more actions at the end.
@@ -533,7 +530,7 @@ class ConjugateArms(Arms, Learnable):
     ) -> FloatArray:
         phi = rows(self.prior_hyperparameters, state)
         phi += parameters.totals[:, None]
-        return self.sample_means(phi, rng)
+        return self.mean_reward(self.sample(phi, rng))
 
     def point_theta(self, state: IntArray) -> Any:
         """Return the parameters that `log_likelihood` takes for users in `state` (n,)."""
@@ -557,14 +554,9 @@ class ConjugateArms(Arms, Learnable):
     def _overall(self) -> tuple[FloatArray, FloatArray]:
         """Return mean and deviation of the mean reward over all states and actions."""
         mean, variance = self.moments(self.prior_hyperparameters)
-        both = (
-            mean.mean(axis=(1, 2), keepdims=True),
-            np.sqrt(
-                variance.mean(axis=(1, 2), keepdims=True) + mean.var(axis=(1, 2), keepdims=True)
-            ),
-        )
-        centre, deviation = (self._one_state(array) for array in both)
-        return centre, deviation
+        total = variance.mean(axis=(1, 2), keepdims=True) + mean.var(axis=(1, 2), keepdims=True)
+        centre = mean.mean(axis=(1, 2), keepdims=True)
+        return self._one_state(centre), self._one_state(np.sqrt(total))
 
     def _one_state(self, array: FloatArray) -> FloatArray:
         """Return `array` (1 or n_sessions, 1, 1 or n_actions, ...) in the shape of a field."""

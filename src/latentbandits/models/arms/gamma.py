@@ -46,10 +46,6 @@ class GammaArms(ConjugateArms):
     def expected(self, phi: FloatArray) -> FloatArray:
         return expected(phi)
 
-    def vague(self) -> Self:
-        vague: Self = type(self).from_means(*self._overall())  # type: ignore[attr-defined]
-        return vague
-
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class PoissonArms(GammaArms):

@@ -161,7 +161,7 @@ class GaussianArms(Arms):
         rng: np.random.Generator,
     ) -> FloatArray:
         normals = rng.standard_normal((*state.shape, self.n_actions))
-        return self._scaled(parameters, context, state, normals, out=normals)
+        return self.rewards_from_normals(parameters, context, state, normals, out=normals)
 
     @property
     def n_normals(self) -> int:
@@ -169,23 +169,19 @@ class GaussianArms(Arms):
         return self.n_actions
 
     def rewards_from_normals(
-        self, parameters: ArmStatistics, context: Context, state: IntArray, normals: FloatArray
-    ) -> FloatArray:
-        """Return `sample_rewards` made from given standard normals, `(1 or n, m, n_actions)`."""
-        return self._scaled(
-            parameters, context, state, normals, out=np.empty((*state.shape, self.n_actions))
-        )
-
-    def _scaled(
         self,
         parameters: ArmStatistics,
         context: Context,
         state: IntArray,
         normals: FloatArray,
-        out: FloatArray,
+        out: FloatArray | None = None,
     ) -> FloatArray:
-        """Write mean + deviation * normals of each draw's state to `out`, `(n, m, n_actions)`."""
+        """Return `sample_rewards` made from given standard normals, `(1 or n, m, n_actions)`.
+
+        The draws are written to `out`, which may be `normals`, if it is given.
+        """
         n, m = state.shape
+        out = np.empty((n, m, self.n_actions)) if out is None else out
         if m <= self.n_states:
             mean, variance = self._posterior(
                 rows(self._means, state),
@@ -506,12 +502,9 @@ class GaussianArmsUnknownNoise(ConjugateArms):
             return np.broadcast_to(values.mean(axis=1, keepdims=True), means.shape)
 
         scale, count = average(self.noise_scale), average(self.noise_count)
-        variance = (
-            scale**2 * count / (count - 2)
-        )  # E[sigma^2]; a mean's variance is own / mean_count
+        variance = scale**2 * count / (count - 2)  # E[sigma^2]; a mean has it / mean_count
         mean_count = variance / np.maximum(variances, 1e-12)
-        return {"means": means, "noise_scale": scale, "mean_count": mean_count,
-                "noise_count": count}  # fmt: skip
+        return dict(zip(self.prior_fields, (means, scale, mean_count, count), strict=True))
 
     @property
     def noise(self) -> float:

@@ -62,9 +62,6 @@ class HurdleArms(ConjugateArms):
     def noise_variance(self) -> float:
         """The variance of the noise: sigma^2, or 1 / k."""
 
-    @abstractmethod
-    def at_noise(self, noise: FloatArray) -> Self: ...
-
     amount_prior: ClassVar[Any]
     """The module of the amount's prior: it has `log_normaliser` and `expected`."""
 

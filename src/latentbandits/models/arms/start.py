@@ -90,18 +90,13 @@ def start_model(
     widest = known.within(known.prior_hyperparameters[0], _WORTH)
     variance = widest if deviation is None else np.full(means.shape, deviation**2)
     model = base.with_prior(means, variance)
-    _check_spread(model, name, deviation)
-    return model
-
-
-def _check_spread(model: ConjugateArms, name: str, wanted: float | None) -> None:
-    """Refuse a spread that the family cannot have."""
     largest = model.spread_bound
-    if wanted is not None and abs(largest - wanted) > _SAME * wanted:
+    if deviation is not None and abs(largest - deviation) > _SAME * deviation:
         raise ValueError(
-            f"{name} with this expected reward cannot have a spread of {wanted:g}; the nearest "
+            f"{name} with this expected reward cannot have a spread of {deviation:g}; the nearest "
             f"possible one is {largest:.3g}"
         )
+    return model
 
 
 NOTE = "start"

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
+from latentbandits.models.numerics.arrays import shares_best
 from latentbandits.models.numerics.laws import Component, Points, Support
 from latentbandits.models.protocol import Context, Extendable, KnownModel, Model, support_of
 from latentbandits.models.shown import ShownModel
@@ -145,12 +146,7 @@ class CertainModel:
         eligible: BoolArray | None,
         weights: FloatArray,
     ) -> FloatArray:
-        mean, _ = self.posterior_rewards(parameters, context)
-        if eligible is not None:
-            mean = np.where(eligible[:, None], mean, -np.inf)
-        best = mean == mean.max(axis=2, keepdims=True)
-        shares: FloatArray = best / best.sum(axis=2, keepdims=True)
-        return shares
+        return shares_best(self.posterior_rewards(parameters, context)[0], eligible)
 
 
 class OneState(CertainModel, Wrapping):

@@ -267,17 +267,13 @@ class PathFilter:
     def condition(
         self, parameters: Paths, context: Context, action: IntArray, reward: FloatArray
     ) -> tuple[FloatArray, Paths]:
-        n, s, h = parameters.log_weights.shape
+        n, _, h = parameters.log_weights.shape
         played, features = action, context
         if context is not None and self._has_features:  # features of the played action only
             played, features = np.zeros(n, np.int64), checks.played(context, action)[:, None]
-        wide = None if features is None else np.repeat(features, h, axis=0)
-        outcomes = [
-            self._state_model(state, np.repeat(np.arange(n), h)).condition(
-                _flat(parameters.learned, state), wide, np.repeat(played, h), np.repeat(reward, h)
-            )
-            for state in range(s)
-        ]
+        wide, states = self._on_paths(parameters, features)
+        played, told = np.repeat(played, h), np.repeat(reward, h)
+        outcomes = [model.condition(learned, wide, played, told) for model, learned in states]
         log_density = np.stack([density.reshape(n, h) for density, _ in outcomes], axis=1)
         joint = parameters.log_weights + log_density
         before, after = log_sum(parameters.log_weights), log_sum(joint)
@@ -296,14 +292,9 @@ class PathFilter:
     def posterior_rewards(
         self, parameters: Paths, context: Context
     ) -> tuple[FloatArray, FloatArray]:
-        n, s, h = parameters.log_weights.shape
-        wide = None if context is None else np.repeat(context, h, axis=0)
-        moments = [
-            self._state_model(state, np.repeat(np.arange(n), h)).posterior_rewards(
-                _flat(parameters.learned, state), wide
-            )
-            for state in range(s)
-        ]
+        n, _, h = parameters.log_weights.shape
+        wide, states = self._on_paths(parameters, context)
+        moments = [model.posterior_rewards(learned, wide) for model, learned in states]
         means = np.stack([mean.reshape(n, h, -1) for mean, _ in moments], axis=1)
         variances = np.stack([variance.reshape(n, h, -1) for _, variance in moments], axis=1)
         share = np.exp(self._log_shares(parameters))[..., None]
@@ -312,13 +303,9 @@ class PathFilter:
 
     def reward_laws(self, parameters: Paths, context: Context) -> tuple[Component, ...]:
         """Return the laws of every path, each with the path's probability given the state."""
-        n, s, h = parameters.log_weights.shape
-        wide = None if context is None else np.repeat(context, h, axis=0)
-        session = np.repeat(np.arange(n), h)
-        by_state = [
-            reward_laws(self._state_model(state, session), _flat(parameters.learned, state), wide)
-            for state in range(s)
-        ]
+        n, _, h = parameters.log_weights.shape
+        wide, states = self._on_paths(parameters, context)
+        by_state = [reward_laws(model, learned, wide) for model, learned in states]
         path_shares = np.exp(self._log_shares(parameters))
         components = []
         for path in range(h):
@@ -359,6 +346,16 @@ class PathFilter:
         for chosen, draws in parts:
             rewards[chosen] = draws
         return rewards
+
+    def _on_paths(
+        self, parameters: Paths, context: Context
+    ) -> tuple[Context, list[tuple[Model, Any]]]:
+        """Return the context, and model and parameters of each state: a row for each path."""
+        n, s, h = parameters.log_weights.shape
+        wide = None if context is None else np.repeat(context, h, axis=0)
+        session = np.repeat(np.arange(n), h)
+        models = [self._state_model(state, session) for state in range(s)]
+        return wide, [(model, _flat(parameters.learned, i)) for i, model in enumerate(models)]
 
     def _state_model(self, state: int, session: IntArray) -> Model:
         """Return the model of one state whose i-th instance is that of `session[i]`."""

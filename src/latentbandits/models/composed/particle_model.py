@@ -24,7 +24,7 @@ import latentbandits.models.checks as checks
 import latentbandits.models.history as history
 from latentbandits.lazy import cached_property
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.numerics.arrays import Keys, normalise, systematic
+from latentbandits.models.numerics.arrays import Keys, normalise, shares_best, systematic
 from latentbandits.models.numerics.laws import Component, Points
 from latentbandits.models.protocol import Context, StationaryModel
 
@@ -208,11 +208,7 @@ class ParticleModel(StationaryModel, ABC):
         features = self._features(context, n)
         chance: FloatArray = np.empty((n, s, features.shape[1]))
         for state in range(s):
-            rewards = self._mean_rewards(parameters.theta[:, state], features)
-            if eligible is not None:
-                rewards = np.where(eligible[:, None], rewards, -np.inf)
-            best = rewards == rewards.max(axis=2, keepdims=True)
-            shares = best / best.sum(axis=2, keepdims=True)
+            shares = shares_best(self._mean_rewards(parameters.theta[:, state], features), eligible)
             chance[:, state] = (np.exp(parameters.log_weights[:, state])[:, None] @ shares)[:, 0]
         chance /= chance.sum(axis=2, keepdims=True)
         return chance
@@ -267,20 +263,14 @@ class ParticleModel(StationaryModel, ABC):
             steps = rng.standard_normal((k, m, p)) @ self._prior_factors[state]
             proposal = theta + length * steps
             proposed_prior = self._log_prior(proposal, state)
-            proposed = self._log_total(proposal.reshape(1, k * m, p), features, rewards)
-            proposed = proposed.reshape(k, m)
+            flat = proposal.reshape(1, k * m, p)
+            densities = self._log_density(flat, features[None], rewards[None])
+            proposed = densities.sum(axis=2).reshape(k, m)
             gain = (proposed - likelihood) + (proposed_prior - log_prior)
             accepted = -rng.standard_exponential((k, m)) < gain
             theta[accepted], likelihood[accepted] = proposal[accepted], proposed[accepted]
             log_prior[accepted] = proposed_prior[accepted]
         return theta, likelihood
-
-    def _log_total(
-        self, theta: FloatArray, features: FloatArray, rewards: FloatArray
-    ) -> FloatArray:
-        """Return the log likelihood of all rounds of one session: `(1, m)` for theta (1, m, p)."""
-        total: FloatArray = self._log_density(theta, features[None], rewards[None]).sum(axis=2)
-        return total
 
     def _warn(self, size: FloatArray, n_parameters: int) -> None:
         if size.min() < min(n_parameters, self.n_particles / 2):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
 _BLOCK_NUMBERS = 2**16  # float64 (512 kB); sizes of half or twice this were not faster
 
@@ -68,6 +68,21 @@ def log_normal_density(residual: FloatArray, variance: FloatArray | float) -> Fl
     density += np.log(variance) + _LOG_2PI
     density *= -0.5
     return density
+
+
+def shares_best(rewards: FloatArray, eligible: BoolArray | None) -> FloatArray:
+    """Return the share of each action in the best eligible ones: 1, or less where several tie.
+
+    `rewards` is (n, m, n_actions) and `eligible` (n, n_actions).
+
+    >>> shares_best(np.array([[[1.0, 3.0, 3.0]]]), None)
+    array([[[0. , 0.5, 0.5]]])
+    """
+    if eligible is not None:
+        rewards = np.where(eligible[:, None], rewards, -np.inf)
+    best = rewards == rewards.max(axis=2, keepdims=True)
+    shares: FloatArray = best / best.sum(axis=2, keepdims=True)
+    return shares
 
 
 def log_sum(log_weights: FloatArray) -> FloatArray:

@@ -86,17 +86,12 @@ class Counts:
     (1.0, 2.0)
     """
 
+    low = 0.0
+    bounds = None
+
     def contains(self, reward: FloatArray) -> BoolArray:
         inside: BoolArray = (reward >= 0) & (reward == np.floor(reward))
         return inside
-
-    @property
-    def low(self) -> float:
-        return 0.0
-
-    @property
-    def bounds(self) -> None:
-        return None
 
     def around(self, value: float) -> tuple[float, float]:
         return float(max(0, math.floor(value))), float(max(0, math.ceil(value)))
