@@ -18,7 +18,7 @@ from latentbandits.serving.errors import Damaged, Invalid, NotFound, StoreUnavai
 from latentbandits.serving.records import SnapshotRow
 from latentbandits.serving.settings import MAIN
 from latentbandits.serving.stores.protocol import Store
-from latentbandits.serving.stores.sql import TABLES, SqlReader, paged, verified
+from latentbandits.serving.stores.sql import NOTES, TABLES, SqlReader, paged
 
 _TOLERANCE = 1e-9
 _APPLIED = """FROM rewards r WHERE r.session = s.key AND r.status = 'applied' AND NOT EXISTS (
@@ -59,15 +59,14 @@ def check(tables: SqlReader, progress: Callable[[str], None] = lambda text: None
 
 def _rows(tables: SqlReader, counts: dict[str, int]) -> Iterator[str]:
     """Compare every row with its checksum."""
-    layouts = [(table.name, table.columns) for table in TABLES]
-    layouts.append(("notes", ("name", "value", "checksum")))
-    for name, columns in layouts:
+    for table in TABLES:
+        name = table.name
         counts[name] = 0
         try:
-            for values in paged(tables.run, ", ".join(columns), name, columns[0]):
+            for values in paged(tables.run, table.listed(), name, table.columns[0]):
                 counts[name] += 1
                 try:
-                    verified(name, values)
+                    table.verified(values)
                 except Damaged as damaged:
                     yield damaged.message
         except (Damaged, StoreUnavailable) as error:
@@ -77,20 +76,16 @@ def _rows(tables: SqlReader, counts: dict[str, int]) -> Iterator[str]:
 def _stream(tables: SqlReader) -> Iterator[str]:
     """Check that every decision and every reward has one position in the stream."""
     for table in ("decisions", "rewards"):
-        missing = list(
-            tables.run(
-                f"SELECT id FROM {table} t WHERE NOT EXISTS "
-                "(SELECT 1 FROM stream s WHERE s.id = t.id) LIMIT 20"
-            )
+        missing = tables.run(
+            f"SELECT id FROM {table} t WHERE NOT EXISTS "
+            "(SELECT 1 FROM stream s WHERE s.id = t.id) LIMIT 20"
         )
         for (order,) in missing:
             yield f"row {order} of the table {table} is not in the stream: readers never see it"
-    extra = list(
-        tables.run(
-            "SELECT position, id FROM stream s WHERE NOT EXISTS (SELECT 1 FROM decisions d "
-            "WHERE d.id = s.id) AND NOT EXISTS (SELECT 1 FROM rewards r WHERE r.id = s.id) "
-            "AND NOT EXISTS (SELECT 1 FROM audit a WHERE a.id = s.id) LIMIT 20"
-        )
+    extra = tables.run(
+        "SELECT position, id FROM stream s WHERE NOT EXISTS (SELECT 1 FROM decisions d "
+        "WHERE d.id = s.id) AND NOT EXISTS (SELECT 1 FROM rewards r WHERE r.id = s.id) "
+        "AND NOT EXISTS (SELECT 1 FROM audit a WHERE a.id = s.id) LIMIT 20"
     )
     for position, order in extra:
         yield f"position {position} of the stream is of row {order}, which does not exist"
@@ -118,16 +113,15 @@ def _totals(tables: SqlReader) -> Iterator[str]:
             name, *stated = trees[root][1]
             yield from _compare(name, stated, counted)
     decided = 0
-    for name, value, expected in list(tables.run("SELECT name, value, checksum FROM notes")):
-        if name.startswith(STATISTICS):
+    for values in tables.run(NOTES.select):
+        if values[0].startswith(STATISTICS):
             try:
-                verified("notes", (name, value, expected))
-                totals = decode_totals(value)
+                totals = decode_totals(NOTES.row(values).value)
             except (Damaged, msgspec.DecodeError) as error:
-                yield f"the note {name} is damaged; the next start computes it anew ({error})"
+                yield f"the note {values[0]} is damaged; the next start computes it anew ({error})"
                 return
             decided += totals.counts.get("decisions", 0)
-    (rows,) = next(iter(tables.run("SELECT count(*) FROM decisions")))
+    ((rows,),) = tables.run("SELECT count(*) FROM decisions")
     if decided < rows:
         yield f"the totals count {decided} decisions, the log has {rows}"
 

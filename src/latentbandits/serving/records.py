@@ -160,6 +160,13 @@ class AuditRow(msgspec.Struct, frozen=True):
     detail: str
 
 
+class NoteRow(msgspec.Struct, frozen=True):
+    """A small value kept under a name."""
+
+    name: str
+    value: bytes
+
+
 class LoggedEvent(msgspec.Struct, frozen=True):
     """A decision or a reward, at its position in the order of commits.
 

@@ -23,7 +23,7 @@ from latentbandits.serving.errors import (
     StoreUnavailable,
 )
 from latentbandits.serving.stores.schema import SCHEMA_VERSION, check_version, migrate
-from latentbandits.serving.stores.sql import Row, SqlReader, SqlStore, verified
+from latentbandits.serving.stores.sql import NOTES, Row, SqlReader, SqlStore
 from latentbandits.serving.stores.sqlite_file import (
     FileHolder,
     checksum_pages,
@@ -274,17 +274,15 @@ class SqliteStore(_SqliteDatabase):
 
     def _mend_notes(self, connection: apsw.Connection) -> None:
         """Drop totals that are damaged: they can be computed from the log, other notes cannot."""
-        read = "SELECT name, value, checksum FROM notes"
+        damaged = False
         try:
-            rows = list(connection.execute(read))
+            rows = list(connection.execute(NOTES.select))
         except apsw.Error as error:
             if not is_damage(error):
                 raise
-            verify_pages(connection, on=False)  # each row also has a checksum
-            rows = list(connection.execute(read))
             damaged = True
-        else:
-            damaged = False
+            verify_pages(connection, on=False)  # each row also has a checksum
+            rows = list(connection.execute(NOTES.select))
         kept = [row for row in rows if _is_whole(row)]
         lost = [row for row in rows if not _is_whole(row)]
         if damaged or lost:
@@ -296,7 +294,7 @@ class SqliteStore(_SqliteDatabase):
                     )
             with connection:
                 connection.execute("DELETE FROM notes")
-                connection.executemany("INSERT INTO notes VALUES (?, ?, ?)", kept)
+                connection.executemany(NOTES.insert, kept)
             connection.execute("PRAGMA wal_checkpoint")
             self.warnings.append(
                 f"{self._path}: damaged notes were mended; totals are computed anew from the log"
@@ -452,7 +450,7 @@ def open_reader(path: str | Path, place: str | None = None) -> SqliteReader:
 
 def _is_whole(note: Row) -> bool:
     try:
-        verified("notes", note)
+        NOTES.verified(note)
     except Damaged:
         return False
     return True
