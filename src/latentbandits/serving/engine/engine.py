@@ -23,7 +23,6 @@ from latentbandits.serving.engine.statistics import Statistics
 from latentbandits.serving.engine.values import (
     Decided,
     DecisionRequest,
-    Forgotten,
     NewAction,
     Pending,
     Rewarded,
@@ -328,8 +327,11 @@ class Engine:
         new = [self.library.is_new_action(row.decision) for row in rows]
         return SessionDetails(live, rows, new)
 
-    def delete(self, name: str, who: str = "") -> Forgotten:
-        """Forget all sessions of this name, those merged with them, and all their decisions."""
+    def delete(self, name: str, who: str = "") -> int:
+        """Forget all sessions of this name, those merged with them, and all their decisions.
+
+        Returns how many sessions there were.
+        """
         self.batch.settle()
         rows = {row.key: row for row in self.store.generations(name)}
         if not rows:
@@ -349,7 +351,7 @@ class Engine:
             self.sessions.drop(row)
         self.batch.forget(list(rows))
         self.audit(who, "forget", f"{len(rows)} sessions of one user")
-        return Forgotten(name, len(rows))
+        return len(rows)
 
     def merge(self, into: str, other: str, who: str = "") -> None:
         """Merge two sessions of one user: from now on `other` is another name of `into`."""

@@ -605,11 +605,7 @@ class Sessions:
             activation=activation.order,
             started=now,
             seen=now,
-            rounds=0,
-            rewards=0,
-            reward_sum=0.0,
             last_order=key,
-            probabilities=b"",
             user_features=None if user is None else encode_user(user),
         )
         if user is not None:

@@ -371,8 +371,11 @@ def computed_totals(store: Store, reader: LogReader) -> Statistics:
         for event in page:
             row, reward = event.decision, event.reward
             if reward is None:
-                if row.session not in sessions:
-                    sessions[row.session] = _begun_with(row)
+                if row.session not in sessions:  # as far as totals need it
+                    begun = row.time
+                    sessions[row.session] = SessionRow(
+                        row.session, "", row.group, row.model, 0, begun, begun
+                    )
                     totals.count("started")
                 totals.decided(row, floats(row.probabilities))
             elif reward.status == "late":
@@ -394,11 +397,3 @@ def computed_totals(store: Store, reader: LogReader) -> Statistics:
         else:
             totals.count("expired" if session.merged_into is None else "merged")
     return totals
-
-
-def _begun_with(row: DecisionRow) -> SessionRow:
-    """Return the row of a session before its first decision, as far as totals need it."""
-    return SessionRow(
-        key=row.session, name="", group=row.group, model=row.model, activation=0, started=row.time,
-        seen=row.time, rounds=0, rewards=0, reward_sum=0.0, last_order=0, probabilities=b"",
-    )  # fmt: skip

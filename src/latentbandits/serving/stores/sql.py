@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from itertools import accumulate
 from types import NoneType
 from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args
@@ -52,33 +51,17 @@ _COLUMNS = {"sessions": 17, "decisions": 19, "rewards": 10, "models": 4, "activa
 """Numbers of columns in version 3, of tables with columns that were added later."""
 
 
-def checksum(table: str, values: Sequence[Any]) -> int:
-    """Return the CRC-32 of a row's values, begun with the name of its table: a row that was
-    altered outside this program is refused.
-
-    A CRC notices every single flipped bit. Columns that were added later are left out where they
-    are empty, so that old rows stay valid.
-
-    >>> checksum("notes", ("a", b"1")) != checksum("notes", ("a", b"2"))
-    True
-    """
-    n = _COLUMNS.get(table)
-    if n is not None and values[n:].count(None) == len(values) - n:
-        values = values[:n]
-    return zlib.crc32(_encode(values), _seed(table))
-
-
-@cache
-def _seed(table: str) -> int:
-    return zlib.crc32(table.encode())
-
-
 def _marks(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))
 
 
 class Table(Generic[Record]):
-    """Make a table, write and read its rows: the fields of a struct, then a checksum."""
+    """Make a table, write and read its rows: the fields of a struct, then a checksum.
+
+    The checksum is the CRC-32 of a row's values, begun with the name of its table: a row that was
+    altered outside this program is refused. A CRC notices every single flipped bit. Columns that
+    were added later are left out where they are empty, so that old rows stay valid.
+    """
 
     def __init__(self, name: str, record: type[Record]) -> None:
         self.name = name
@@ -86,6 +69,8 @@ class Table(Generic[Record]):
         fields = record.__struct_fields__
         self.columns = (*(_RENAMED.get(field, field) for field in fields), "checksum")
         self._open = fields.index("open") if "open" in fields else None
+        self._seed = zlib.crc32(name.encode())
+        self._first_columns = _COLUMNS.get(name, len(fields))
         self.select: Final = f"SELECT {self.listed()} FROM {name}"
         self.insert: Final = f"INSERT INTO {name} ({self.listed()}) VALUES ({_marks(self.columns)})"
         changes = ", ".join(f"{column} = ?" for column in self.columns[1:])
@@ -104,18 +89,24 @@ class Table(Generic[Record]):
         prefix = "" if alias is None else f"{alias}."
         return ", ".join(f"{prefix}{column}" for column in self.columns)
 
+    def _checksum(self, values: Sequence[Any]) -> int:
+        n = self._first_columns
+        if values[n:].count(None) == len(values) - n:
+            values = values[:n]
+        return zlib.crc32(_encode(values), self._seed)
+
     def values(self, row: Record, *, summed: bool = True) -> list[Any]:
         """Return the columns of a row, its checksum last; not `summed`: without one."""
         values = list(msgspec.structs.astuple(row))
         if self._open is not None:
             values[self._open] = int(values[self._open])
-        values.append(checksum(self.name, values) if summed else _NONE)
+        values.append(self._checksum(values) if summed else _NONE)
         return values
 
     def verified(self, values: Row) -> Row:
         """Return the columns of a row; Damaged if their checksum is another."""
         *content, expected = values
-        if expected != _NONE and checksum(self.name, content) != expected:
+        if expected != _NONE and self._checksum(content) != expected:
             place = f"row {content[0]!r} of the table {self.name}"
             raise Damaged(f"{place} is damaged (checksum differs)")
         return values
@@ -147,6 +138,7 @@ TABLES: tuple[Table[Any], ...] = (
 )  # fmt: skip
 
 _N_DECISION, _N_REWARD = len(DECISIONS.columns), len(REWARDS.columns)
+_BEFORE = 4  # columns of an event before those of its decision
 _TREE = """WITH RECURSIVE tree(key) AS (
     SELECT CAST(? AS BIGINT)
     UNION ALL SELECT s.key FROM sessions s JOIN tree ON s.merged_into = tree.key
@@ -159,7 +151,7 @@ _ROOT = """WITH RECURSIVE path(key, merged_into, depth) AS (
     FROM sessions s JOIN path ON s.key = path.merged_into)
     SELECT key FROM path ORDER BY depth DESC LIMIT 1"""
 _LATEST = "(SELECT max(x.id) FROM rewards x WHERE x.decision = d.id)"
-SELECT_EVENTS = f"""SELECT s.position, o.position, n.name, n.user_features, {DECISIONS.listed("d")},
+_EVENTS_SINCE = f"""SELECT s.position, o.position, n.name, n.user_features, {DECISIONS.listed("d")},
     {REWARDS.listed("r")}, {REWARDS.listed("c")}
     FROM stream s LEFT JOIN rewards r ON r.id = s.id
     JOIN decisions d ON d.id = COALESCE(r.decision, s.id)
@@ -170,30 +162,20 @@ SELECT_EVENTS = f"""SELECT s.position, o.position, n.name, n.user_features, {DEC
     WHERE s.position > ? AND s.position <= ? ORDER BY s.position LIMIT ?"""
 
 
-# `{sessions}` stands for one session, or for it and those that were merged into it.
+# `{which}` stands for a condition on the column of the session, or of the row.
+_ONE, _MERGED = "session = ?", "session IN (SELECT key FROM tree)"
 _APPLIED = f"""SELECT {DECISIONS.listed("d")}, {REWARDS.listed("r")}
     FROM rewards r JOIN decisions d ON d.id = r.decision
-    WHERE r.session {{sessions}} AND r.applies_at > ? AND r.id < ? AND r.status = 'applied'
+    WHERE r.{{which}} AND r.applies_at > ? AND r.id < ? AND r.status = 'applied'
     AND NOT EXISTS (SELECT 1 FROM rewards x WHERE x.decision = r.decision AND x.id > r.id
                     AND x.id < ? AND x.status = 'applied')
     ORDER BY r.applies_at LIMIT ?"""
-
-
 # An index answers this one alone.
 _REPLAY_ORDER = """SELECT r.applies_at, r.id FROM rewards r
-    WHERE r.session {sessions} AND (r.applies_at, r.id) > (?, ?)
-    ORDER BY r.applies_at, r.id LIMIT ?"""
+    WHERE r.{which} AND (r.applies_at, r.id) > (?, ?) ORDER BY r.applies_at, r.id LIMIT ?"""
 _LATEST_DECISIONS = """SELECT d.id,
     COALESCE(length(d.features), 0) + COALESCE(length(d.actions), 0)
-    FROM decisions d WHERE d.session {sessions} ORDER BY d.id DESC LIMIT ?"""
-_COUNTED = f"""SELECT {DECISIONS.listed("d")}, {REWARDS.listed("r")}
-    FROM rewards r JOIN decisions d ON d.id = r.decision
-    WHERE r.id IN ({{marks}}) AND r.status = 'applied'
-    AND NOT EXISTS (SELECT 1 FROM rewards x WHERE x.decision = r.decision AND x.id > r.id
-                    AND x.status = 'applied')
-    ORDER BY r.applies_at"""
-
-
+    FROM decisions d WHERE d.{which} ORDER BY d.id DESC LIMIT ?"""
 _HISTORY = f"""SELECT {DECISIONS.listed("d")}, {REWARDS.listed("c")}
     FROM decisions d LEFT JOIN rewards c ON c.id = {_LATEST}
     WHERE d.id IN ({{marks}}) ORDER BY d.id"""
@@ -208,25 +190,17 @@ def _reward(values: Row) -> RewardRow | None:
     return None if values[0] is None else REWARDS.row(values)
 
 
-def logged(values: Row) -> LoggedEvent:
-    """Return the event of a row of `SELECT_EVENTS`."""
-    position, decided_at, name, user_features, *rest = values
-    rewards = rest[_N_DECISION:]
-    return LoggedEvent(
-        position,
-        decided_at,
-        name,
-        DECISIONS.row(rest[:_N_DECISION]),
-        _reward(tuple(rewards[:_N_REWARD])),
-        _reward(tuple(rewards[_N_REWARD:])),
-        user_features,
-    )
+def _logged(values: Row) -> LoggedEvent:
+    position, decided_at, name, user_features = values[:_BEFORE]
+    end, last = _BEFORE + _N_DECISION, _BEFORE + _N_DECISION + _N_REWARD
+    decision = DECISIONS.row(values[_BEFORE:end])
+    rewards = _reward(values[end:last]), _reward(values[last:])
+    return LoggedEvent(position, decided_at, name, decision, *rewards, user_features)
 
 
-def size(event: LoggedEvent) -> int:
+def _size(event: LoggedEvent) -> int:
     """Return about how many bytes an event takes in an answer."""
-    features = event.decision.features
-    return 1000 + (0 if features is None else 3 * len(features))
+    return 1000 + 3 * len(event.decision.features or b"")
 
 
 def paged(run: Run, columns: str, table: str, key: str) -> Iterator[Row]:
@@ -234,12 +208,8 @@ def paged(run: Run, columns: str, table: str, key: str) -> Iterator[Row]:
     after: Any = None
     while True:
         where = "" if after is None else f" WHERE {key} > ?"
-        rows = list(
-            run(
-                f"SELECT {columns} FROM {table}{where} ORDER BY {key} LIMIT {_PAGE}",
-                () if after is None else (after,),
-            )
-        )
+        statement = f"SELECT {columns} FROM {table}{where} ORDER BY {key} LIMIT {_PAGE}"
+        rows = list(run(statement, () if after is None else (after,)))
         yield from rows
         if len(rows) < _PAGE:
             return
@@ -292,9 +262,8 @@ class SqlQueries(ABC):
     ) -> list[Row]:
         """Run a statement about a session; `merged`: and those merged into it before an order."""
         if merged:
-            tree = _TREE + statement.format(sessions="IN (SELECT key FROM tree)")
-            return self._run(tree, (key, before, *values))
-        return self._run(statement.format(sessions="= ?"), (key, *values))
+            return self._run(_TREE + statement.format(which=_MERGED), (key, before, *values))
+        return self._run(statement.format(which=_ONE), (key, *values))
 
     # sessions
 
@@ -392,8 +361,10 @@ class SqlQueries(ABC):
         return [(place, order) for place, order in rows]
 
     def counted(self, rewards: Sequence[int]) -> list[RewardedDecision]:
-        rows = self._run(_COUNTED.format(marks=_marks(rewards)), rewards)
-        return [_rewarded(values) for values in rows]
+        statement = _APPLIED.format(which=f"id IN ({_marks(rewards)})")
+        return [
+            _rewarded(values) for values in self._run(statement, (*rewards, -1, LAST, LAST, LAST))
+        ]
 
     def latest(self, key: int, limit: int, *, merged: bool = False) -> list[int]:
         found = self._of_session(_LATEST_DECISIONS, key, limit, merged=merged)
@@ -552,9 +523,9 @@ class SqlReader(SqlQueries, LogReader):
         total = 0
         while len(taken) < limit:  # a few rows at a time, because they may be large
             step = min(limit - len(taken), _EVENTS)
-            rows = self._run(SELECT_EVENTS, (until, since, until, step))
-            for event in map(logged, rows):
-                total += size(event)
+            rows = self._run(_EVENTS_SINCE, (until, since, until, step))
+            for event in map(_logged, rows):
+                total += _size(event)
                 if taken and total > max_bytes:
                     return taken
                 taken.append(event)
