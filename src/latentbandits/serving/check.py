@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -16,7 +17,7 @@ from latentbandits.serving.engine.replay import first_belief, replay
 from latentbandits.serving.engine.statistics import STATISTICS, decode_totals
 from latentbandits.serving.errors import Damaged, Invalid, NotFound, StoreUnavailable
 from latentbandits.serving.records import SnapshotRow
-from latentbandits.serving.settings import MAIN
+from latentbandits.serving.settings import MAIN, EngineSettings
 from latentbandits.serving.stores.protocol import Store
 from latentbandits.serving.stores.sql import NOTES, TABLES, SqlReader, paged
 
@@ -147,38 +148,31 @@ def _models(tables: SqlReader) -> Iterator[str]:
             yield f"model {model_id}: {error}"
 
 
-class _Libraries:
-    """The models that snapshots are beliefs of, as the engine serves them: one library for each
-    policy, whose text is in the snapshot.
+def _versions(library: Library, model: str) -> Iterator[ServedModel]:
+    """Yield a model, then with the actions that it lacked, the latest first.
+
+    A session that played an action of another model has a belief of the model grown by all actions
+    that there were when the snapshot was written.
     """
-
-    def __init__(self, store: SqlReader) -> None:
-        self._store = store
-        self._libraries: dict[str, Library] = {}
-
-    def served(self, snapshot: SnapshotRow) -> Iterator[ServedModel]:
-        """Yield the model of a snapshot, then with the actions that it lacked, the latest first.
-
-        A session that played an action of another model has a belief of the model grown by all
-        actions that there were when the snapshot was written.
-        """
-        library = self._libraries.get(snapshot.policy)
-        if library is None:
-            library = Library(cast(Store, self._store), {MAIN: snapshot.policy})
-            library.refresh()
-            self._libraries[snapshot.policy] = library
-        yield library.served(snapshot.model)
-        yield library.grown(snapshot.model)
-        for activation in reversed(library.activations):
-            yield library.grown(snapshot.model, before=activation.order)
+    yield library.served(model)
+    yield library.grown(model)
+    for activation in reversed(library.activations):
+        yield library.grown(model, before=activation.order)
 
 
 def _snapshots(
     tables: SqlReader, counts: dict[str, int], progress: Callable[[str], None]
 ) -> Iterator[str]:
     """Replay the log of every snapshot and compare the beliefs."""
-    libraries = _Libraries(tables)
-    keys = [row[0] for row in paged(tables.run, "session", "snapshots", "session")]
+
+    @cache
+    def library(policy: str) -> Library:
+        """Return the models as the engine serves them with the policy of a snapshot."""
+        made = Library(cast(Store, tables), EngineSettings(policy=policy))
+        made.refresh()
+        return made
+
+    keys = [key for (key,) in paged(tables.run, "session", "snapshots", "session")]
     for number, key in enumerate(keys):
         if number % 100 == 0:
             progress(f"snapshots: {number} of {len(keys)}")
@@ -190,7 +184,8 @@ def _snapshots(
                 continue
             if session.revision != snapshot.revision or session.model != snapshot.model:
                 continue  # a stale snapshot, which is never used
-            served, belief = _decoded(snapshot, libraries.served(snapshot))
+            models = _versions(library(snapshot.policy), snapshot.model)
+            served, belief = _decoded(snapshot, models)
             rows = tables.applied(key, merged=session.members > 0, limit=snapshot.learned)
             last = rows[-1].reward.applies_at if rows and rows[-1].reward is not None else -1
             if len(rows) != snapshot.learned or last != snapshot.learned_to:
@@ -210,14 +205,13 @@ def _snapshots(
 
 def _decoded(snapshot: SnapshotRow, models: Iterator[ServedModel]) -> tuple[ServedModel, Any]:
     """Return the first of the models that the belief of a snapshot is one of, and the belief."""
-    wrong: BeliefError | None = None
+    wrong: list[BeliefError] = []
     for served in models:
         try:
             return served, decode(served.of_group(MAIN).policy, snapshot.belief)
         except BeliefError as error:
-            wrong = wrong or error
-    assert wrong is not None
-    raise wrong
+            wrong.append(error)
+    raise wrong[0]
 
 
 def _difference(one: Any, other: Any) -> float:

@@ -136,18 +136,11 @@ class Statistics(msgspec.Struct):
 
     def group(self, group: str) -> GroupTotals:
         """Return the totals of a group, which is added where it is new."""
-        totals = self.groups.get(group)
-        if totals is None:
-            totals = self.groups[group] = GroupTotals()
-        return totals
+        return self.groups.setdefault(group, GroupTotals())
 
     def tally(self, policy: str, model: str) -> Tally:
         """Return the tally of a policy on a model, which is added where it is new."""
-        name = f"{policy} {model}"
-        tally = self.tallies.get(name)
-        if tally is None:
-            tally = self.tallies[name] = Tally()
-        return tally
+        return self.tallies.setdefault(f"{policy} {model}", Tally())
 
     def count(self, name: str, times: int = 1) -> None:
         """Add to one of the counts."""

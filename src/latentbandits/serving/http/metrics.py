@@ -26,9 +26,7 @@ _ROUNDS = (1, 2, 3, 5, 10, 20, 50)
 def totals_as_metrics(engine: Engine) -> list[Metric]:
     """Return the totals of the store as metrics; called inside a transaction."""
     totals = views.statistics(engine)
-    groups = [
-        views.group_view(engine, group, totals) for group in views.shown_groups(engine, totals)
-    ]
+    groups = views.group_views(engine, totals)
     activated = {(engine.library.active.model,): views.activated(engine)}
     means = {(one.group, one.policy): one.reward.mean for one in groups if one.reward is not None}
     differences = {
