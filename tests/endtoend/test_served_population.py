@@ -141,7 +141,7 @@ def test_populations_are_not_merged_and_are_forgotten_whole():
         engine.merge("shop", "store")
     assert engine.store.notes("visitors/")
     with engine.transaction():
-        assert engine.delete("shop").sessions == 1
+        assert engine.delete("shop") == 1
         engine.delete("store")
     assert not engine.store.notes("visitors/")
 

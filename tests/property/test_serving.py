@@ -136,7 +136,7 @@ def _run(engine: Engine, operations: list[tuple[object, ...]]) -> list[object]:
                     view = session_view(engine.session(f"s{given_[0]}"))
                     seen.append((view.session, view.round, view.rewards, view.belief))
                 elif operation == "delete":
-                    seen.append(engine.delete(f"s{given_[0]}").sessions)
+                    seen.append(engine.delete(f"s{given_[0]}"))
                 elif operation == "forget the cache":
                     engine.sessions.clear()
             except Refused as refusal:

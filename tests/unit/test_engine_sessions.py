@@ -39,7 +39,7 @@ def test_merged_sessions_are_one_user(arms: Driver) -> None:
     assert arms.merge("phone", "laptop").round == 11  # already one
     for event in arms.session("laptop").history:
         assert arms.recompute(event.decision_id).action == event.action
-    assert arms.delete("phone").sessions == 2
+    assert arms.delete("phone") == 2
     with pytest.raises(NotFound):
         arms.session("laptop")
 

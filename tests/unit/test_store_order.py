@@ -27,10 +27,11 @@ from latentbandits.serving.records import LoggedEvent
 from latentbandits.serving.stores import open_tables
 from latentbandits.serving.stores.postgresql import PostgresqlStore
 from latentbandits.serving.stores.protocol import LogReader
-from latentbandits.serving.stores.schema import ADDED, VERSION_2
+from latentbandits.serving.stores.schema import ADDED
 from latentbandits.serving.stores.sqlite import SqliteStore
 from latentbandits.testing.stores import decision, reward
 from tests.unit.engine_driver import ARMS, Driver
+from tests.unit.old_tables import STORE, for_postgresql, old_statements
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -193,12 +194,12 @@ def test_inserts_never_overwrite(tmp_path: Path) -> None:
     store.close()
 
 
-# stores of version 0.1.0, written by the code of commit 064b08a
+# stores of version 0.1.0
 
 
 def old_store(folder: Path) -> tuple[Path, dict[str, Any]]:
     path = folder / "old.sqlite"
-    path.write_bytes(gzip.decompress((DATA / "store-0.1.0.sqlite.gz").read_bytes()))
+    path.write_bytes(gzip.decompress(STORE.read_bytes()))
     expected: dict[str, Any] = json.loads(
         gzip.decompress((DATA / "store-0.1.0.json.gz").read_bytes())
     )
@@ -260,9 +261,8 @@ def test_a_postgresql_store_of_version_0_1_0_is_opened(tmp_path: Path, postgresq
     path, expected = old_store(tmp_path)
     old = apsw.Connection(str(path))
     with psycopg.connect(postgresql_url, autocommit=True) as connection:
-        for statements in VERSION_2:
-            for statement in statements:
-                connection.execute(statement.replace("BLOB", "BYTEA").encode())
+        for statement in old_statements():
+            connection.execute(for_postgresql(statement))
         for table in ("sessions", "decisions", "models", "activations", "notes"):
             for row in old.execute(f"SELECT * FROM {table}"):
                 marks = ", ".join(["%s"] * len(row))

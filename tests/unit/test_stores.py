@@ -14,10 +14,11 @@ import pytest
 from latentbandits.serving.errors import Contention, StoreError, StoreUnavailable
 from latentbandits.serving.stores import open_log, open_store
 from latentbandits.serving.stores.postgresql import PostgresqlStore
-from latentbandits.serving.stores.schema import SCHEMA_VERSION, VERSION_2
+from latentbandits.serving.stores.schema import SCHEMA_VERSION
 from latentbandits.serving.stores.sqlite import APPLICATION_ID, MemoryStore, SqliteStore
 from latentbandits.testing import check_store
 from latentbandits.testing.stores import session
+from tests.unit.old_tables import for_postgresql, old_statements
 
 
 def test_memory() -> None:
@@ -84,8 +85,8 @@ def test_a_second_process_is_told_who_holds_the_file(tmp_path: Path) -> None:
 def test_an_older_sqlite_store_is_migrated(tmp_path: Path) -> None:
     path = tmp_path / "old.sqlite"
     old = apsw.Connection(str(path))
-    for statement in VERSION_2[0]:
-        old.execute(statement.replace("BIGINT PRIMARY", "INTEGER PRIMARY"))
+    for statement in old_statements(version=1):
+        old.execute(statement)
     old.execute(
         "INSERT INTO sessions VALUES (1, 'ann', 'policy', 'm', 1, 5, 0, 0, 0.0, 1, x'', 1, "
         "NULL, NULL)"
@@ -140,8 +141,8 @@ def test_unknown_stores_are_refused(url: str) -> None:
 
 def test_postgresql_versions(postgresql_url: str) -> None:
     with psycopg.connect(postgresql_url, autocommit=True) as connection:
-        for statement in VERSION_2[0]:
-            connection.execute(statement.replace("BLOB", "BYTEA").encode())
+        for statement in old_statements(version=1):
+            connection.execute(for_postgresql(statement))
         connection.execute("CREATE TABLE schema_version (version INTEGER)")
         connection.execute("INSERT INTO schema_version VALUES (1)")
         PostgresqlStore(postgresql_url).close()

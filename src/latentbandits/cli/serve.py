@@ -142,12 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     _allow_connections(settings.max_connections)
     sockets = bind(settings)
-    store = open_store(
-        settings.store,
-        settings.synchronous,
-        settings.checkpoint_pages,
-        row_checksums=settings.row_checksums,
-    )
+    store = open_store(settings.store, settings.writing())
     try:
         engine = Engine(store, settings)
         demo = demonstration() if arguments.demo else None

@@ -8,13 +8,7 @@ from pathlib import Path
 
 from latentbandits.serving.errors import Refused, StoreError
 from latentbandits.serving.stores.protocol import SHARED, STORE_ID
-from latentbandits.serving.stores.sql import TABLES, SqlReader, SqlStore, paged, verified
-
-_LAYOUTS = [
-    *((table.name, table.columns) for table in TABLES),
-    ("notes", ("name", "value", "checksum")),
-    ("stream", ("position", "kind", "id")),
-]
+from latentbandits.serving.stores.sql import TABLES, SqlReader, SqlStore, paged
 
 
 def backup(
@@ -54,16 +48,14 @@ def _copied(tables: SqlReader, store: SqlStore, progress: Callable[[str], None])
         store.begin()
         if store.note(STORE_ID) is not None or store.note(SHARED) is not None:
             raise StoreError("the target is a store already: give an empty one")
-        for name, columns in _LAYOUTS:
-            progress(name)
-            insert = f"INSERT INTO {name} ({', '.join(columns)}) VALUES "
-            insert += f"({', '.join('?' * len(columns))})"
-            counts[name] = 0
-            for values in paged(tables.run, ", ".join(columns), name, columns[0]):
-                if columns[-1] == "checksum":
-                    verified(name, values)
-                store.insert(insert, values)
-                counts[name] += 1
+        for table in TABLES:
+            progress(table.name)
+            rows = paged(tables.run, table.listed(), table.name, table.columns[0])
+            counts[table.name] = store.insert(table.insert, map(table.verified, rows))
+        progress("stream")
+        rows = paged(tables.run, "position, kind, id", "stream", "position")
+        insert = "INSERT INTO stream (position, kind, id) VALUES (?, ?, ?)"
+        counts["stream"] = store.insert(insert, rows)
         end = tables.end()
         store.continue_sequences(end)
         store.leave_cursors(end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -16,9 +17,9 @@ from latentbandits.serving.engine.replay import first_belief, replay
 from latentbandits.serving.engine.statistics import STATISTICS, decode_totals
 from latentbandits.serving.errors import Damaged, Invalid, NotFound, StoreUnavailable
 from latentbandits.serving.records import SnapshotRow
-from latentbandits.serving.settings import MAIN
+from latentbandits.serving.settings import MAIN, EngineSettings
 from latentbandits.serving.stores.protocol import Store
-from latentbandits.serving.stores.sql import TABLES, SqlReader, paged, verified
+from latentbandits.serving.stores.sql import NOTES, TABLES, SqlReader, paged
 
 _TOLERANCE = 1e-9
 _APPLIED = """FROM rewards r WHERE r.session = s.key AND r.status = 'applied' AND NOT EXISTS (
@@ -59,15 +60,14 @@ def check(tables: SqlReader, progress: Callable[[str], None] = lambda text: None
 
 def _rows(tables: SqlReader, counts: dict[str, int]) -> Iterator[str]:
     """Compare every row with its checksum."""
-    layouts = [(table.name, table.columns) for table in TABLES]
-    layouts.append(("notes", ("name", "value", "checksum")))
-    for name, columns in layouts:
+    for table in TABLES:
+        name = table.name
         counts[name] = 0
         try:
-            for values in paged(tables.run, ", ".join(columns), name, columns[0]):
+            for values in paged(tables.run, table.listed(), name, table.columns[0]):
                 counts[name] += 1
                 try:
-                    verified(name, values)
+                    table.verified(values)
                 except Damaged as damaged:
                     yield damaged.message
         except (Damaged, StoreUnavailable) as error:
@@ -77,20 +77,16 @@ def _rows(tables: SqlReader, counts: dict[str, int]) -> Iterator[str]:
 def _stream(tables: SqlReader) -> Iterator[str]:
     """Check that every decision and every reward has one position in the stream."""
     for table in ("decisions", "rewards"):
-        missing = list(
-            tables.run(
-                f"SELECT id FROM {table} t WHERE NOT EXISTS "
-                "(SELECT 1 FROM stream s WHERE s.id = t.id) LIMIT 20"
-            )
+        missing = tables.run(
+            f"SELECT id FROM {table} t WHERE NOT EXISTS "
+            "(SELECT 1 FROM stream s WHERE s.id = t.id) LIMIT 20"
         )
         for (order,) in missing:
             yield f"row {order} of the table {table} is not in the stream: readers never see it"
-    extra = list(
-        tables.run(
-            "SELECT position, id FROM stream s WHERE NOT EXISTS (SELECT 1 FROM decisions d "
-            "WHERE d.id = s.id) AND NOT EXISTS (SELECT 1 FROM rewards r WHERE r.id = s.id) "
-            "AND NOT EXISTS (SELECT 1 FROM audit a WHERE a.id = s.id) LIMIT 20"
-        )
+    extra = tables.run(
+        "SELECT position, id FROM stream s WHERE NOT EXISTS (SELECT 1 FROM decisions d "
+        "WHERE d.id = s.id) AND NOT EXISTS (SELECT 1 FROM rewards r WHERE r.id = s.id) "
+        "AND NOT EXISTS (SELECT 1 FROM audit a WHERE a.id = s.id) LIMIT 20"
     )
     for position, order in extra:
         yield f"position {position} of the stream is of row {order}, which does not exist"
@@ -118,16 +114,15 @@ def _totals(tables: SqlReader) -> Iterator[str]:
             name, *stated = trees[root][1]
             yield from _compare(name, stated, counted)
     decided = 0
-    for name, value, expected in list(tables.run("SELECT name, value, checksum FROM notes")):
-        if name.startswith(STATISTICS):
+    for values in tables.run(NOTES.select):
+        if values[0].startswith(STATISTICS):
             try:
-                verified("notes", (name, value, expected))
-                totals = decode_totals(value)
+                totals = decode_totals(NOTES.row(values).value)
             except (Damaged, msgspec.DecodeError) as error:
-                yield f"the note {name} is damaged; the next start computes it anew ({error})"
+                yield f"the note {values[0]} is damaged; the next start computes it anew ({error})"
                 return
             decided += totals.counts.get("decisions", 0)
-    (rows,) = next(iter(tables.run("SELECT count(*) FROM decisions")))
+    ((rows,),) = tables.run("SELECT count(*) FROM decisions")
     if decided < rows:
         yield f"the totals count {decided} decisions, the log has {rows}"
 
@@ -153,38 +148,31 @@ def _models(tables: SqlReader) -> Iterator[str]:
             yield f"model {model_id}: {error}"
 
 
-class _Libraries:
-    """The models that snapshots are beliefs of, as the engine serves them: one library for each
-    policy, whose text is in the snapshot.
+def _versions(library: Library, model: str) -> Iterator[ServedModel]:
+    """Yield a model, then with the actions that it lacked, the latest first.
+
+    A session that played an action of another model has a belief of the model grown by all actions
+    that there were when the snapshot was written.
     """
-
-    def __init__(self, store: SqlReader) -> None:
-        self._store = store
-        self._libraries: dict[str, Library] = {}
-
-    def served(self, snapshot: SnapshotRow) -> Iterator[ServedModel]:
-        """Yield the model of a snapshot, then with the actions that it lacked, the latest first.
-
-        A session that played an action of another model has a belief of the model grown by all
-        actions that there were when the snapshot was written.
-        """
-        library = self._libraries.get(snapshot.policy)
-        if library is None:
-            library = Library(cast(Store, self._store), {MAIN: snapshot.policy})
-            library.refresh()
-            self._libraries[snapshot.policy] = library
-        yield library.served(snapshot.model)
-        yield library.grown(snapshot.model)
-        for activation in reversed(library.activations):
-            yield library.grown(snapshot.model, before=activation.order)
+    yield library.served(model)
+    yield library.grown(model)
+    for activation in reversed(library.activations):
+        yield library.grown(model, before=activation.order)
 
 
 def _snapshots(
     tables: SqlReader, counts: dict[str, int], progress: Callable[[str], None]
 ) -> Iterator[str]:
     """Replay the log of every snapshot and compare the beliefs."""
-    libraries = _Libraries(tables)
-    keys = [row[0] for row in paged(tables.run, "session", "snapshots", "session")]
+
+    @cache
+    def library(policy: str) -> Library:
+        """Return the models as the engine serves them with the policy of a snapshot."""
+        made = Library(cast(Store, tables), EngineSettings(policy=policy))
+        made.refresh()
+        return made
+
+    keys = [key for (key,) in paged(tables.run, "session", "snapshots", "session")]
     for number, key in enumerate(keys):
         if number % 100 == 0:
             progress(f"snapshots: {number} of {len(keys)}")
@@ -196,7 +184,8 @@ def _snapshots(
                 continue
             if session.revision != snapshot.revision or session.model != snapshot.model:
                 continue  # a stale snapshot, which is never used
-            served, belief = _decoded(snapshot, libraries.served(snapshot))
+            models = _versions(library(snapshot.policy), snapshot.model)
+            served, belief = _decoded(snapshot, models)
             rows = tables.applied(key, merged=session.members > 0, limit=snapshot.learned)
             last = rows[-1].reward.applies_at if rows and rows[-1].reward is not None else -1
             if len(rows) != snapshot.learned or last != snapshot.learned_to:
@@ -216,14 +205,13 @@ def _snapshots(
 
 def _decoded(snapshot: SnapshotRow, models: Iterator[ServedModel]) -> tuple[ServedModel, Any]:
     """Return the first of the models that the belief of a snapshot is one of, and the belief."""
-    wrong: BeliefError | None = None
+    wrong: list[BeliefError] = []
     for served in models:
         try:
             return served, decode(served.of_group(MAIN).policy, snapshot.belief)
         except BeliefError as error:
-            wrong = wrong or error
-    assert wrong is not None
-    raise wrong
+            wrong.append(error)
+    raise wrong[0]
 
 
 def _difference(one: Any, other: Any) -> float:

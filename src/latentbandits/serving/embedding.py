@@ -47,12 +47,7 @@ def embed(
     if isinstance(model, str | Path) and "models" not in values:
         values["models"] = str(Path(model).resolve().parent)
     valid = gather(values, None, {})
-    opened = open_store(
-        valid.store,
-        valid.synchronous,
-        valid.checkpoint_pages,
-        row_checksums=valid.row_checksums,
-    )
+    opened = open_store(valid.store, valid.writing())
     try:
         engine = Engine(opened, valid)
         row = None

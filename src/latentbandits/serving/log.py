@@ -8,9 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-import numpy as np
 
-from latentbandits.serving.engine.actions import decode_names
+from latentbandits.serving.engine.actions import decode_features, decode_names
 from latentbandits.serving.engine.model_rows import ActionNames
 from latentbandits.serving.engine.replay import decode_user
 from latentbandits.serving.errors import Invalid, NotFound, UnknownCursor
@@ -30,7 +29,6 @@ from latentbandits.serving.records import (
 )
 from latentbandits.serving.stores.protocol import SHARED, STORE_ID, LogReader, decode_shared
 
-_MOST_ORDERS = 10_000  # orders per query of the store
 CURSOR = "^([0-9a-f]{8}-[0-7][0-9a-f]{15})?$"
 
 
@@ -123,10 +121,7 @@ def forgotten(reader: LogReader, decisions: Sequence[str]) -> list[str]:
     for text in decisions:
         with suppress(NotFound):
             orders[text] = parse_decision_id(text)[0]
-    numbers = list(orders.values())
-    there: set[int] = set()
-    for start in range(0, len(numbers), _MOST_ORDERS):
-        there |= reader.present(numbers[start : start + _MOST_ORDERS])
+    there = reader.present(list(orders.values()))
     return [text for text in decisions if orders.get(text) not in there]
 
 
@@ -170,18 +165,15 @@ def log_entries(event: LoggedEvent, names: ActionNames, cursors: Cursors) -> lis
     was made from.
     """
     row = event.decision
-    features = None
-    if row.features is not None:
-        features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
+    features = decode_features(row)
     named = decode_names(row.actions)
     if named.actions is not None:
         eligible = named.actions
     else:
         known = names.offered(row.model) if row.features is None else None
         eligible = [str(i) for i in range(row.n_actions)] if known is None else list(known)
-        if named.exclude is not None:
-            gone = set(named.exclude)
-            eligible = [name for name in eligible if name not in gone]
+        gone = set(named.exclude or ())
+        eligible = [name for name in eligible if name not in gone]
     entries = []
     for fields in event_fields(row, event.current, is_new=names.lacks(row)):
         entry = LogEntry(

@@ -43,11 +43,11 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
     activation: int  # the last activation that was applied to it
     started: int  # time
     seen: int  # time
-    rounds: int  # decisions so far, including sessions merged into it
-    rewards: int  # decisions with an applied reward
-    reward_sum: float
-    last_order: int  # the order of its latest decision, reward or merge
-    probabilities: bytes  # float64 state probabilities at its last decision
+    rounds: int = 0  # decisions so far, including sessions merged into it
+    rewards: int = 0  # decisions with an applied reward
+    reward_sum: float = 0.0
+    last_order: int = 0  # the order of its latest decision, reward or merge
+    probabilities: bytes = b""  # float64 state probabilities at its last decision
     open: bool = True  # False: expired, restarted or merged; the name may start a new session
     merged_into: int | None = None
     merged_at: int | None = None
@@ -158,6 +158,13 @@ class AuditRow(msgspec.Struct, frozen=True):
     who: str
     action: str
     detail: str
+
+
+class NoteRow(msgspec.Struct, frozen=True):
+    """A small value kept under a name."""
+
+    name: str
+    value: bytes
 
 
 class LoggedEvent(msgspec.Struct, frozen=True):

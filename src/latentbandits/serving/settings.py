@@ -20,6 +20,7 @@ from latentbandits.models.protocol import support_of
 from latentbandits.options import seconds
 from latentbandits.policies.registry import AUTO, parse
 from latentbandits.serving.records import SwapMode
+from latentbandits.serving.stores import Writing
 
 PREFIX = "LATENTBANDITS_"
 MAIN, HOLDOUT, TRIAL = "policy", "holdout", "trial"
@@ -242,22 +243,20 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             usual.high if self.reward_max is None else self.reward_max,
         )
 
-    def out_of_range(self, value: float, usual: RewardRange | None = None) -> str | None:
+    def out_of_range(self, value: float, usual: RewardRange = UNLIMITED) -> str | None:
         """Return why a reward is refused; None where it is in the range.
 
         `usual` is the range of the model, for a limit that no setting gives.
         """
-        low, high = usual or UNLIMITED
-        by_model = " by the model's family and data"
-        if self.reward_min is None and value < low:
-            return f"{value:g} is below reward_min, which is {low:g}{by_model}"
-        if self.reward_max is None and value > high:
-            return f"{value:g} is above reward_max, which is {high:g}{by_model}"
-        if self.reward_min is not None and value < self.reward_min:
-            return f"{value:g} is below reward_min, which is {self.reward_min:g}"
-        if self.reward_max is not None and value > self.reward_max:
-            return f"{value:g} is above reward_max, which is {self.reward_max:g}"
-        return None
+        low, high = self.limits(usual)
+        if value < low:
+            setting, limit = self.reward_min, f"below reward_min, which is {low:g}"
+        elif value > high:
+            setting, limit = self.reward_max, f"above reward_max, which is {high:g}"
+        else:
+            return None
+        source = " by the model's family and data" if setting is None else ""
+        return f"{value:g} is {limit}{source}"
 
 
 class Settings(EngineSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -326,6 +325,10 @@ class Settings(EngineSettings, frozen=True, forbid_unknown_fields=True, kw_only=
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], _doc("how much is logged")
     ] = "info"
+
+    def writing(self) -> Writing:
+        """Return the settings for writing the store."""
+        return Writing(self.synchronous, self.checkpoint_pages, self.row_checksums)
 
     def check(self) -> None:
         """Raise ValueError if settings are inconsistent."""

@@ -14,9 +14,7 @@ from latentbandits.serving.records import (
     AuditRow,
     DecisionRow,
     ModelRow,
-    RewardKind,
     RewardRow,
-    RewardStatus,
     SessionRow,
     SnapshotRow,
 )
@@ -60,19 +58,10 @@ def decision(order: int, session: int, **changes: object) -> DecisionRow:
     return msgspec.structs.replace(row, **changes)
 
 
-def reward(
-    order: int,
-    decided: int,
-    session: int,
-    value: float,
-    status: RewardStatus = "applied",
-    event_id: str | None = None,
-    kind: RewardKind = "reward",
-    applies_at: int | None = None,
-) -> RewardRow:
+def reward(order: int, decided: int, session: int, value: float, **changes: object) -> RewardRow:
     """Return a reward row to test with."""
-    place = order if applies_at is None else applies_at
-    return RewardRow(order, decided, session, place, value, kind, status, 1000 + order, event_id)
+    row = RewardRow(order, decided, session, order, value, "reward", "applied", 1000 + order)
+    return msgspec.structs.replace(row, **changes)
 
 
 def _next(store: Store) -> None:
@@ -171,7 +160,7 @@ def _rewards(store: Store) -> None:
     rows = [
         reward(1301, 1203, 41, 0.1, event_id="e1"),
         reward(1302, 1201, 41, -2e-300),
-        reward(1303, 1202, 41, 5.0, "late"),
+        reward(1303, 1202, 41, 5.0, status="late"),
     ]
     for row in rows:
         store.add_rewards([row])
@@ -296,10 +285,8 @@ def _models(store: Store) -> None:
     assert store.model("id2") is None
     assert store.model_summaries() == {"id1": ("first", b"{}")}
     _changed_models(store)
-    first, second = (
-        ActivationRow(10, "id1", "pinned", 5, "ann"),
-        ActivationRow(20, "id1", "migrated", 6),
-    )
+    first = ActivationRow(10, "id1", "pinned", 5, "ann")
+    second = ActivationRow(20, "id1", "migrated", 6)
     store.add_activation(first)
     store.add_activation(second)
     assert store.activations() == [first, second]
@@ -330,7 +317,7 @@ def _log(store: Store) -> None:
     before = reader.end()
     assert before >= last, "the end is not before the last event"
     _next(store)
-    late = reward(1602, 1501, 51, 2.0, "late")
+    late = reward(1602, 1501, 51, 2.0, status="late")
     store.add_rewards([late])
     _next(store)
     page = reader.read(last, 2)

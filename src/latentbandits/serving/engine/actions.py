@@ -58,6 +58,14 @@ def decode_names(data: bytes | None) -> Named:
     return Named(decoded) if isinstance(decoded, list) else decoded
 
 
+def decode_features(row: DecisionRow) -> list[list[float]] | None:
+    """Return the features that the request of a decision brought, a row for each action."""
+    if row.features is None:
+        return None
+    rows: list[list[float]] = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
+    return rows
+
+
 class UnknownAction(Invalid):
     """An action that the model does not have; a request's `default` can stand in."""
 
@@ -114,7 +122,8 @@ class ActionSpace(ABC):
         self.new: Sequence[str] = ids[known:]  # known, but never chosen by default
         self.retired = frozenset() if catalogue is None else catalogue.retired
         self._places = Places({}) if catalogue is None else catalogue.places
-        self._mask = _offered(ids, known, self.retired)
+        offered = [i < known and name not in self.retired for i, name in enumerate(ids)]
+        self._mask = None if all(offered) else np.array([offered])
 
     def has(self, name: str) -> bool:
         """Return whether this is one of `names` or `new`."""
@@ -124,11 +133,25 @@ class ActionSpace(ABC):
     def ask(self, request: DecisionRequest) -> PolicyInputs:
         """Return the request as the policy takes it; Invalid if the model cannot answer it."""
 
-    def _eligible(self, request: DecisionRequest) -> BoolArray | None:
+    def _eligible(self, exclude: Sequence[str] | None) -> BoolArray | None:
         """Return the mask of the actions that a request which names none leaves to choose from."""
-        if request.exclude is None:
-            return self._mask
-        return _all_but(self._places, request.exclude, self._mask)
+        return self._mask if exclude is None else self._all_but(exclude, self._mask)
+
+    def _past_mask(self, named: Named, action: int) -> BoolArray | None:
+        """Return the mask of a past decision among all actions, which chose this one.
+
+        Where it is no longer offered, all actions were eligible.
+        """
+        mask = self._mask if self._mask is not None and self._mask[0, action] else None
+        return mask if named.exclude is None else self._all_but(named.exclude, mask)
+
+    def _all_but(self, exclude: Sequence[str], within: BoolArray | None) -> BoolArray:
+        """Return the mask of all actions `within` but `exclude`; unknown ids change nothing."""
+        mask = np.ones((1, len(self._places)), np.bool_) if within is None else within.copy()
+        mask[0, self._places.find([name for name in exclude if name in self._places])] = False
+        if not mask.any():
+            raise Invalid("`exclude` names every action of the model: none is left to choose")
+        return mask
 
     @abstractmethod
     def recall(self, row: DecisionRow) -> Recalled | None:
@@ -144,7 +167,7 @@ class FixedActions(ActionSpace):
                 f"the catalogue has {len(catalogue)} actions, the model {n_actions}: they do not "
                 "belong together"
             )
-        super().__init__(catalogue or Catalogue([str(i) for i in range(n_actions)]), n_new)
+        super().__init__(catalogue or Catalogue(list(map(str, range(n_actions)))), n_new)
         self._n_known = n_actions - n_new
 
     def ask(self, request: DecisionRequest) -> PolicyInputs:
@@ -153,7 +176,8 @@ class FixedActions(ActionSpace):
         _check_exclusion(request)
         if request.actions is not None:
             return PolicyInputs(None, *self._restrict(request.actions))
-        return PolicyInputs(None, self._eligible(request), self._n_known, self.names, None)
+        mask = self._eligible(request.exclude)
+        return PolicyInputs(None, mask, self._n_known, self.names, None)
 
     def _restrict(
         self, actions: Sequence[str], *, past: bool = False
@@ -168,13 +192,10 @@ class FixedActions(ActionSpace):
         action = self._places.get(row.action)
         if action is None:
             return None
-        mask = None if self._mask is None else _past(self._mask, action)
-        if named.actions is not None:
-            there = [name for name in named.actions if name in self._places]
-            mask = self._restrict(there, past=True)[0]
-        elif named.exclude is not None:
-            mask = _all_but(self._places, named.exclude, mask)
-        return Recalled(None, mask, action)
+        if named.actions is None:
+            return Recalled(None, self._past_mask(named, action), action)
+        there = [name for name in named.actions if name in self._places]
+        return Recalled(None, self._restrict(there, past=True)[0], action)
 
 
 class FeaturedActions(ActionSpace):
@@ -213,9 +234,8 @@ class FeaturedActions(ActionSpace):
                 f"{self._n_features} numbers for each action"
             )
         if actions is None:
-            return PolicyInputs(
-                self._rows[None], self._eligible(request), len(self.names), self.names, None
-            )
+            mask = self._eligible(request.exclude)
+            return PolicyInputs(self._rows[None], mask, len(self.names), self.names, None)
         rows = self._rows[_find(self._places, actions, self.retired)]
         return PolicyInputs(rows[None], None, len(actions), actions, None)
 
@@ -283,10 +303,7 @@ class FeaturedActions(ActionSpace):
         named = decode_names(row.actions)
         if named.actions is None:  # the whole catalogue, which is not copied
             action = self._places.find([row.action])[0]
-            mask = None if self._mask is None else _past(self._mask, action)
-            if named.exclude is not None:
-                mask = _all_but(self._places, named.exclude, mask)
-            return Recalled(self._rows[None], mask, action)
+            return Recalled(self._rows[None], self._past_mask(named, action), action)
         names: Sequence[str] = named.actions
         if not all(name in self._places for name in names):
             names = [row.action]  # others were removed; learning needs the played action only
@@ -313,17 +330,6 @@ def _n_features(model: KnownModel) -> int:
     return int(n_features)
 
 
-def _offered(names: Sequence[str], known: int, retired: Collection[str]) -> BoolArray | None:
-    """Return the mask `(1, n_actions)` of the first `known` actions without those retired."""
-    mask = np.array([[i < known and name not in retired for i, name in enumerate(names)]])
-    return None if mask.all() else mask
-
-
-def _past(mask: BoolArray, action: int) -> BoolArray | None:
-    """Return the mask for a decision of the past; None where its action is no longer offered."""
-    return mask if mask[0, action] else None
-
-
 def _check_exclusion(request: DecisionRequest) -> None:
     named = request.actions is not None or request.features is not None
     if request.exclude is not None and named:
@@ -331,17 +337,6 @@ def _check_exclusion(request: DecisionRequest) -> None:
             "`exclude` names actions of the model that are not eligible: leave `actions` and "
             "`features` out"
         )
-
-
-def _all_but(places: Places, exclude: Sequence[str], within: BoolArray | None) -> BoolArray:
-    """Return the mask of all actions `within` but `exclude`; ids that the model lacks change
-    nothing.
-    """
-    mask = np.ones((1, len(places)), np.bool_) if within is None else within.copy()
-    mask[0, places.find([name for name in exclude if name in places])] = False
-    if not mask.any():
-        raise Invalid("`exclude` names every action of the model: none is left to choose")
-    return mask
 
 
 def _find(places: Places, actions: Sequence[str], retired: Collection[str]) -> list[int]:
@@ -363,9 +358,5 @@ def _find(places: Places, actions: Sequence[str], retired: Collection[str]) -> l
 
 
 def _twice(actions: Sequence[str]) -> str:
-    seen: set[str] = set()
-    for name in actions:
-        if name in seen:
-            return f"actions names {name!r} twice"
-        seen.add(name)
-    return "actions names one twice"
+    name = next(name for i, name in enumerate(actions) if name in actions[:i])
+    return f"actions names {name!r} twice"

@@ -9,21 +9,26 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 
 from latentbandits.policies.registry import AUTO
-from latentbandits.serving.engine.actions import decode_names
+from latentbandits.serving.engine.actions import decode_features, decode_names
 from latentbandits.serving.engine.batch import Batch
 from latentbandits.serving.engine.choosing import answer_of
 from latentbandits.serving.engine.idempotency import drop_ids
-from latentbandits.serving.engine.models import Library, ServedModel, extended, read_click_model
+from latentbandits.serving.engine.models import (
+    CatalogueChange,
+    Library,
+    ServedModel,
+    extended,
+    read_click_model,
+)
 from latentbandits.serving.engine.replay import first_belief, replay, state_probabilities
 from latentbandits.serving.engine.sessions import Live, OrderSequence, Sessions, milliseconds
 from latentbandits.serving.engine.statistics import Statistics
 from latentbandits.serving.engine.values import (
+    Answer,
     Decided,
     DecisionRequest,
-    Forgotten,
     NewAction,
     Pending,
     Rewarded,
@@ -46,6 +51,7 @@ from latentbandits.serving.stores.protocol import STORE_ID, Store
 
 __all__ = ["Engine", "EngineSettings", "SessionDetails", "answer_of"]
 
+DEFAULTS = EngineSettings()
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _SALT = "holdout_salt"
@@ -74,15 +80,15 @@ class Engine:
     def __init__(
         self,
         store: Store,
-        settings: EngineSettings | None = None,
+        settings: EngineSettings = DEFAULTS,
         clock: Callable[[], int] = milliseconds,
     ) -> None:
         self.store = store
-        self.settings = settings = EngineSettings() if settings is None else settings
+        self.settings = settings
         settings.check()
         self.clock = clock
         self._orders = OrderSequence(store)
-        self.library = Library(store, settings.policies(), settings)
+        self.library = Library(store, settings)
         store.begin()
         store.lock_activations()  # of two processes that start at once, one draws the notes
         salt = self._random_note(_SALT, 16)
@@ -172,8 +178,7 @@ class Engine:
         their rewards mean the same to it.
         """
         self._lock_models()
-        row = self.library.changed(lambda model, catalogue: extended(model, catalogue, actions))
-        served = self._activate_changed(row, who)
+        served = self._change(lambda model, catalogue: extended(model, catalogue, actions), who)
         self.audit(who, "add actions", ", ".join(action.id for action in actions))
         return served
 
@@ -183,8 +188,7 @@ class Engine:
         space = self.library.served(self.library.active.model).space
         if space.names is None or action not in space.names or action in space.retired:
             raise NotFound("action", action)
-        row = self.library.changed(lambda model, catalogue: (model, catalogue.retire([action])))
-        served = self._activate_changed(row, who)
+        served = self._change(lambda model, catalogue: (model, catalogue.retire([action])), who)
         self.audit(who, "retire action", action)
         return served
 
@@ -198,9 +202,9 @@ class Engine:
         self.store.lock_activations()
         self.library.refresh()
 
-    def _activate_changed(self, row: ModelRow, who: str) -> ServedModel:
+    def _change(self, change: CatalogueChange, who: str) -> ServedModel:
         """Activate the active model with another catalogue: its policy and click model stay."""
-        active = self.library.active
+        row, active = self.library.changed(change), self.library.active
         tuned = self.library.tuned(active.model)
         if tuned is not None:
             self.library.keep_tuned(row.id, tuned)
@@ -237,11 +241,13 @@ class Engine:
 
     def decide(self, request: DecisionRequest) -> Decided:
         """Choose an action for a session, and log it."""
-        answer = self.batch.ask(request)
-        if isinstance(answer, Pending):
-            self.batch.settle()
-            return answer.result()
-        return answer
+        return self._settled(self.batch.ask(request))
+
+    def _settled(self, answer: Answer | Pending[Answer]) -> Answer:
+        if not isinstance(answer, Pending):
+            return answer
+        self.batch.settle()
+        return answer.result()
 
     def recompute(self, text: str) -> Decided:
         """Make a logged decision again, and return it as it was: action, propensity and states.
@@ -258,9 +264,7 @@ class Engine:
         if session is None or row.policy not in (group.text, policy.name, FALLBACK):
             raise Invalid(f"{text} was decided by {row.policy}; this engine has {group.text}")
         known = self.store.applied(row.session, merged=session.members > 0, before=row.order)
-        features: Any = None
-        if row.features is not None:
-            features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
+        features: Any = decode_features(row)
         named = decode_names(row.actions)
         actions = (named.actions or ()) if features is None else ()
         if any(served.lacks(one.decision) for one in known) or not all(
@@ -294,11 +298,7 @@ class Engine:
 
     def reward(self, report: RewardReport, who: str = "") -> Rewarded:
         """Learn the reward of a decision, once."""
-        answer = self.batch.tell(report, who)
-        if isinstance(answer, Pending):
-            self.batch.settle()
-            return answer.result()
-        return answer
+        return self._settled(self.batch.tell(report, who))
 
     def correct(self, report: RewardReport, who: str = "") -> Rewarded:
         """Replace the reward of a decision, which its session then has learned instead."""
@@ -328,8 +328,11 @@ class Engine:
         new = [self.library.is_new_action(row.decision) for row in rows]
         return SessionDetails(live, rows, new)
 
-    def delete(self, name: str, who: str = "") -> Forgotten:
-        """Forget all sessions of this name, those merged with them, and all their decisions."""
+    def delete(self, name: str, who: str = "") -> int:
+        """Forget all sessions of this name, those merged with them, and all their decisions.
+
+        Returns how many sessions there were.
+        """
         self.batch.settle()
         rows = {row.key: row for row in self.store.generations(name)}
         if not rows:
@@ -349,7 +352,7 @@ class Engine:
             self.sessions.drop(row)
         self.batch.forget(list(rows))
         self.audit(who, "forget", f"{len(rows)} sessions of one user")
-        return Forgotten(name, len(rows))
+        return len(rows)
 
     def merge(self, into: str, other: str, who: str = "") -> None:
         """Merge two sessions of one user: from now on `other` is another name of `into`."""

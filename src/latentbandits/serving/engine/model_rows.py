@@ -27,21 +27,19 @@ from latentbandits.serving.records import FALLBACK, DecisionRow, ModelRow, shown
 
 _MAX_BYTES = 256 * 2**20
 _ID_DIGITS = 12
+_files = msgspec.msgpack.Decoder(dict[str, bytes]).decode
 
 
 def read_artefact(path: Path) -> ModelRow:
     """Return the files of a saved model, as a row; Invalid if they cannot be read."""
     try:
-        if sum(_size(path / file) for file in (MANIFEST_FILE, ARRAYS_FILE)) > _MAX_BYTES:
+        files = [file for file in (path / MANIFEST_FILE, path / ARRAYS_FILE) if file.is_file()]
+        if sum(file.stat().st_size for file in files) > _MAX_BYTES:
             raise Invalid(f"{path} is larger than {_MAX_BYTES} bytes: it cannot be a model")
         contents = read_files(path)
     except ArtefactError as error:
         raise Invalid(str(error)) from None
     return model_row(contents, path.name)
-
-
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.is_file() else 0
 
 
 def pack(model: Any, name: str, catalogue: Catalogue | None = None) -> ModelRow:
@@ -65,15 +63,13 @@ def content_id(files: Mapping[str, bytes]) -> str:
 
 def notes(row: ModelRow) -> dict[str, Any]:
     """Return the notes of a row's manifest, such as the recommended policy."""
-    files: dict[str, bytes] = msgspec.msgpack.decode(row.files, type=dict[str, bytes])
-    return notes_of(files, row.name)
+    return notes_of(_files(row.files), row.name)
 
 
 def unpack(row: ModelRow) -> tuple[Any, Catalogue | None]:
     """Return the model of a row, and its catalogue; Invalid if it is not what was saved."""
-    files: dict[str, bytes] = msgspec.msgpack.decode(row.files, type=dict[str, bytes])
     try:
-        return load_files(files, row.name)
+        return load_files(_files(row.files), row.name)
     except ArtefactError as error:
         raise Invalid(str(error)) from None
 

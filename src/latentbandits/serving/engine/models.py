@@ -51,6 +51,7 @@ _TUNED = "tuned_policy:"  # prefix of the notes with the tuned policy of each mo
 _MOST_LOADED = 8  # models that no cached session uses
 _CLOCKS_DIFFER = 3_600_000  # milliseconds by which processes may differ about the time
 ModelKey: TypeAlias = tuple[str, tuple[str, ...]]
+CatalogueChange: TypeAlias = Callable[[Any, Catalogue], tuple[Any, Catalogue]]
 
 
 class ModelSummary(msgspec.Struct, frozen=True):
@@ -288,20 +289,11 @@ class Library:
     """Loads models from the store as sessions need them, and knows which one is active.
 
     Half of the memory for sessions may hold models besides the active one that no session uses.
-
-    Args:
-        policies: the policy of each group.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        policies: Mapping[str, str],
-        settings: EngineSettings | None = None,
-    ) -> None:
-        settings = EngineSettings() if settings is None else settings
+    def __init__(self, store: Store, settings: EngineSettings) -> None:
         self._store = store
-        self._texts = policies  # policy texts by group
+        self._texts = settings.policies()  # by group
         self._settings = settings
         self._capacity_bytes = int(settings.cached_megabytes * 2**20) // 2
         self.memory = Memory()
@@ -493,7 +485,7 @@ class Library:
         """Return whether a decision's action is one that its model was not learned for."""
         return self._names.lacks(row)
 
-    def changed(self, change: Callable[[Any, Catalogue], tuple[Any, Catalogue]]) -> ModelRow:
+    def changed(self, change: CatalogueChange) -> ModelRow:
         """Return the active model with another catalogue, as a new row.
 
         `change` takes model and catalogue; a ValueError of it says why it cannot be.
@@ -533,14 +525,9 @@ class Library:
 
     def click_model(self, served: ServedModel) -> ClickModel:
         """Return the click model of lists: that of the model's activation, or of its fit."""
-        for one in reversed(self.activations):
-            if one.model == served.id:
-                return (
-                    served.clicks
-                    if one.click_model is None
-                    else stored_click_model(one.click_model)
-                )
-        return served.clicks
+        latest = (one.click_model for one in reversed(self.activations) if one.model == served.id)
+        text = next(latest, None)
+        return served.clicks if text is None else stored_click_model(text)
 
     def _policies(
         self, row: ModelRow, model: Any, catalogue: Catalogue | None

@@ -217,12 +217,10 @@ def replay(
     group: GroupPolicy,
     served: ServedModel,
     rows: Iterable[RewardedDecision],
-    belief: Any = None,
+    belief: Any,
     learned_at: int | None = None,
 ) -> Any:
-    """Return the belief after these rewarded decisions, from the prior or from `belief` on."""
-    if belief is None:
-        belief = group.policy.init(1)
+    """Return the belief after these rewarded decisions, which came after `belief`."""
     for row in rows:
         assert row.reward is not None
         time = row.decision.time

@@ -156,17 +156,12 @@ def check_same_user(row: SessionRow, user: Mapping[str, Any]) -> None:
         )
 
 
-def too_short(row: SessionRow) -> Damaged:
+def _too_short(row: SessionRow) -> Damaged:
     """Return the error of a session whose log has fewer or more rewards than its row says."""
     return Damaged(
         f"session {row.name!r} states {row.rewards} rewards, but its log has others: rows of it "
         "are lost or damaged (`latentbandits check` tells more)"
     )
-
-
-def never() -> bool:
-    """Return False: a replay that does not stop before its end."""
-    return False
 
 
 def milliseconds() -> int:
@@ -338,11 +333,7 @@ class Restoring:
             live = start if start.row is row else start._replace(row=row)
             self._keep(live)
             return live
-        if self.deferring and row.rewards - start.learned > SLICE:
-            if self._short.get(row.key) == row.last_order:
-                raise too_short(row)
-            self._partial[row.key] = start
-            raise Rebuilding(row.key)
+        self._defer_if_long(row, start)
         rows = self._missing(row, start)
         if start.learned + len(rows) != row.rewards and start.learned:
             start = self.fresh(row)  # another process changed rewards that this belief holds
@@ -350,9 +341,21 @@ class Restoring:
         grown = self._grown_for(start, rows)
         if grown is not None:
             start, rows = grown, self._missing(row, grown)
-        live = self._learned(start._replace(row=row), rows)
-        if live.learned != row.rewards:
-            raise too_short(row)
+        return self._complete(start._replace(row=row), rows)
+
+    def _defer_if_long(self, row: SessionRow, start: Live) -> None:
+        """Raise Rebuilding where too many rewards are to be learned before an answer."""
+        if self.deferring and row.rewards - start.learned > SLICE:
+            if self._short.get(row.key) == row.last_order:
+                raise _too_short(row)
+            self._partial[row.key] = start
+            raise Rebuilding(row.key)
+
+    def _complete(self, start: Live, rows: Sequence[RewardedDecision]) -> Live:
+        """Return the session after these rewards, which are all that it lacks, and keep it."""
+        live = self._learned(start, rows)
+        if live.learned != live.row.rewards:
+            raise _too_short(live.row)
         self._keep(live)
         return live
 
@@ -418,21 +421,15 @@ class Restoring:
         row, fresh = live.row, self.fresh(live.row, served)
         if row.rewards == 0:
             return fresh
-        if self.deferring and row.rewards > SLICE:
-            self._partial[row.key] = fresh
-            raise Rebuilding(row.key)
-        rebuilt = self._learned(fresh, self._missing(row, fresh))
-        if rebuilt.learned != row.rewards:
-            raise too_short(row)
-        self._keep(rebuilt)
-        return rebuilt
+        self._defer_if_long(row, fresh)
+        return self._complete(fresh, self._missing(row, fresh))
 
     def rebuild(
         self,
         row: SessionRow,
         cached: Live | None,
         seconds: float,
-        interrupted: Callable[[], bool] = never,
+        interrupted: Callable[[], bool] | None = None,
     ) -> bool:
         """Continue the replay of a session; return whether it is complete.
 
@@ -450,7 +447,7 @@ class Restoring:
                 self._partial[row.key] = grown
                 return False
             live = self._learned(live, [one])
-            if interrupted() or time.perf_counter() > end:
+            if (interrupted is not None and interrupted()) or time.perf_counter() > end:
                 self._partial[row.key] = live
                 self._upcoming[row.key] = row, rows
                 return False
@@ -605,11 +602,7 @@ class Sessions:
             activation=activation.order,
             started=now,
             seen=now,
-            rounds=0,
-            rewards=0,
-            reward_sum=0.0,
             last_order=key,
-            probabilities=b"",
             user_features=None if user is None else encode_user(user),
         )
         if user is not None:
@@ -707,7 +700,9 @@ class Sessions:
         self._cache.remove(row.key)
         return moved
 
-    def rebuild(self, key: int, seconds: float, interrupted: Callable[[], bool] = never) -> bool:
+    def rebuild(
+        self, key: int, seconds: float, interrupted: Callable[[], bool] | None = None
+    ) -> bool:
         """Continue the replay of a session as `Restoring.rebuild` does; a session that ended or was
         merged has none to complete.
         """

@@ -136,18 +136,11 @@ class Statistics(msgspec.Struct):
 
     def group(self, group: str) -> GroupTotals:
         """Return the totals of a group, which is added where it is new."""
-        totals = self.groups.get(group)
-        if totals is None:
-            totals = self.groups[group] = GroupTotals()
-        return totals
+        return self.groups.setdefault(group, GroupTotals())
 
     def tally(self, policy: str, model: str) -> Tally:
         """Return the tally of a policy on a model, which is added where it is new."""
-        name = f"{policy} {model}"
-        tally = self.tallies.get(name)
-        if tally is None:
-            tally = self.tallies[name] = Tally()
-        return tally
+        return self.tallies.setdefault(f"{policy} {model}", Tally())
 
     def count(self, name: str, times: int = 1) -> None:
         """Add to one of the counts."""
@@ -371,8 +364,11 @@ def computed_totals(store: Store, reader: LogReader) -> Statistics:
         for event in page:
             row, reward = event.decision, event.reward
             if reward is None:
-                if row.session not in sessions:
-                    sessions[row.session] = _begun_with(row)
+                if row.session not in sessions:  # as far as totals need it
+                    begun = row.time
+                    sessions[row.session] = SessionRow(
+                        row.session, "", row.group, row.model, 0, begun, begun
+                    )
                     totals.count("started")
                 totals.decided(row, floats(row.probabilities))
             elif reward.status == "late":
@@ -394,11 +390,3 @@ def computed_totals(store: Store, reader: LogReader) -> Statistics:
         else:
             totals.count("expired" if session.merged_into is None else "merged")
     return totals
-
-
-def _begun_with(row: DecisionRow) -> SessionRow:
-    """Return the row of a session before its first decision, as far as totals need it."""
-    return SessionRow(
-        key=row.session, name="", group=row.group, model=row.model, activation=0, started=row.time,
-        seen=row.time, rounds=0, rewards=0, reward_sum=0.0, last_order=0, probabilities=b"",
-    )  # fmt: skip

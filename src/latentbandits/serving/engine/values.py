@@ -141,13 +141,6 @@ class Pending(Generic[Answer]):
         return self.answer
 
 
-class Forgotten(msgspec.Struct, frozen=True):
-    """The number of sessions that were deleted."""
-
-    session: str
-    sessions: int
-
-
 class Second(msgspec.Struct, frozen=True):
     """Decisions and rewards in one second of the last minutes, in this process."""
 

@@ -175,11 +175,7 @@ def reward(call: Call) -> Awaitable[Any]:
     caller, body = call.caller, call.body
 
     def one(engine: Engine, request: RewardRequest) -> Any:
-        if caller.sessions:
-            _check_decision(engine, caller, request.decision_id)
-            event_id = _own_id(caller, request.event_id)
-            request = msgspec.structs.replace(request, event_id=event_id)
-        return engine.batch.tell(request, caller.name)
+        return engine.batch.tell(_owned_reward(engine, caller, request), caller.name)
 
     ids = [request.decision_id for request in listed(body)]
     return call.service.writer.run(
@@ -190,15 +186,17 @@ def reward(call: Call) -> Awaitable[Any]:
 async def correct(call: Call) -> Rewarded:
     """Replace the reward of a decision."""
     caller, body = call.caller, call.body
+    return await call.service.writer.run(
+        lambda engine: engine.correct(_owned_reward(engine, caller, body), caller.name)
+    )
 
-    def one(engine: Engine) -> Rewarded:
-        request = body
-        if caller.sessions:
-            _check_decision(engine, caller, body.decision_id)
-            request = msgspec.structs.replace(body, event_id=_own_id(caller, body.event_id))
-        return engine.correct(request, caller.name)
 
-    return await call.service.writer.run(one)
+def _owned_reward(engine: Engine, caller: Caller, request: RewardRequest) -> RewardRequest:
+    """Return a reward with the caller's own event id; refuse one of another key's session."""
+    if not caller.sessions:
+        return request
+    _check_decision(engine, caller, request.decision_id)
+    return msgspec.structs.replace(request, event_id=_own_id(caller, request.event_id))
 
 
 def _check_decision(engine: Engine, caller: Caller, decision_id: str) -> None:
@@ -252,14 +250,8 @@ async def delete_session(call: Call) -> Forgotten:
     def forget(engine: Engine) -> Forgotten:
         _check_merged(engine, call.caller, name)
         operation = f"forget the session of the hash {digest(name)}"
-        sessions = once(
-            engine.store,
-            request_id,
-            operation,
-            lambda: engine.delete(name, call.caller.name).sessions,
-            int,
-        )
-        return Forgotten(name, sessions)
+        delete = partial(engine.delete, name, call.caller.name)
+        return Forgotten(name, once(engine.store, request_id, operation, delete, int))
 
     return await call.service.writer.run(forget)
 
@@ -511,32 +503,20 @@ class Endpoint(NamedTuple):
     shared: bool = False  # whether it concerns all sessions: refused for keys limited to some
 
 
-_SESSION = Parameter("session", "path", {"type": "string", "minLength": 1}, "the id of a session")
-_ACTION = Parameter("action", "path", {"type": "string", "minLength": 1}, "the id of an action")
+_ID = {"type": "string", "minLength": 1}
+_PLACE = {"type": "string", "pattern": CURSOR}
+_COUNT = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}
+_SESSION = Parameter("session", "path", _ID, "the id of a session")
+_ACTION = Parameter("action", "path", _ID, "the id of an action")
 _REQUEST_ID = Parameter(
     "request_id",
     "query",
-    {"type": "string", "minLength": 1, "maxLength": 200},
+    {**_ID, "maxLength": 200},
     "the same id again changes nothing, and gets the same answer",
 )
-_SINCE = Parameter(
-    "since",
-    "query",
-    {"type": "string", "pattern": CURSOR},
-    "the `next` of an earlier page",
-)
-_UNTIL = Parameter(
-    "until",
-    "query",
-    {"type": "string", "pattern": CURSOR},
-    "the `end` of the first page",
-)
-_LIMIT = Parameter(
-    "limit",
-    "query",
-    {"type": "integer", "minimum": 1, "maximum": MAX_PAGE},
-    "events on a page",
-)
+_SINCE = Parameter("since", "query", _PLACE, "the `next` of an earlier page")
+_UNTIL = Parameter("until", "query", _PLACE, "the `end` of the first page")
+_LIMIT = Parameter("limit", "query", _COUNT, "events on a page")
 PLAY = "/v1/play"
 ENDPOINTS = (
     Endpoint("POST", "/v1/decide", "decide", "Decide what a session gets next, or up to 100.",

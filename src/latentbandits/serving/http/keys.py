@@ -10,6 +10,7 @@ import secrets
 import time
 import tomllib
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -41,29 +42,24 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rate: Annotated[float, Meta(gt=0)] | None = None
 
 
+@dataclass(slots=True, eq=False)
 class Caller:
     """The caller of a request: the name of a key, its rights, and its use so far."""
 
-    __slots__ = ("_clock", "_rate", "_tokens", "_updated", "name", "scopes", "sessions")
+    name: str
+    scopes: Collection[str]
+    sessions: str = ""
+    rate: float | None = None
+    clock: Callable[[], float] = time.monotonic
+    _tokens: float = field(init=False)
+    _updated: float = field(init=False)
 
-    def __init__(
-        self,
-        name: str,
-        scopes: Collection[str],
-        sessions: str = "",
-        rate: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.name = name
-        self.scopes = frozenset(scopes)
-        self.sessions = sessions
-        self._rate = rate
-        self._clock = clock
+    def __post_init__(self) -> None:
         self._tokens = self._most()
-        self._updated = clock()
+        self._updated = self.clock()
 
     def _most(self) -> float:
-        return math.inf if self._rate is None else max(1.0, self._rate * _BURST_SECONDS)
+        return math.inf if self.rate is None else max(1.0, self.rate * _BURST_SECONDS)
 
     def may(self, scope: str) -> bool:
         """Return whether the key has this scope."""
@@ -75,12 +71,12 @@ class Caller:
 
     def wait(self) -> float:
         """Return the seconds until this key may send another request; 0: now."""
-        if self._rate is None:
+        if self.rate is None:
             return 0.0
-        now = self._clock()
-        self._tokens = min(self._most(), self._tokens + (now - self._updated) * self._rate)
+        now = self.clock()
+        self._tokens = min(self._most(), self._tokens + (now - self._updated) * self.rate)
         self._updated = now
-        return 0.0 if self._tokens > 0 else (1e-9 - self._tokens) / self._rate
+        return 0.0 if self._tokens > 0 else (1e-9 - self._tokens) / self.rate
 
     def spend(self, work: int) -> None:
         """Count work that was let in; a batch may leave a debt, which later requests wait for."""
@@ -134,14 +130,13 @@ class Keys:
         return True
 
     def _take(self, keys: dict[str, Key]) -> None:
-        callers = {}
-        for name, key in keys.items():
-            known = self._callers.get(key.sha256)
-            new = Caller(name, key.scopes, key.sessions, key.rate)
-            if known is not None and key.rate is not None:
-                new.inherit(known)
-            callers[key.sha256] = new
-        self._callers = callers
+        before = self._callers
+        self._callers = {
+            key.sha256: Caller(name, key.scopes, key.sessions, key.rate)
+            for name, key in keys.items()
+        }
+        for sha256 in self._callers.keys() & before.keys():
+            self._callers[sha256].inherit(before[sha256])
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -11,7 +11,6 @@ from msgspec import Meta
 from latentbandits.serving.engine.values import (
     Decided,
     DecisionRequest,
-    Forgotten,
     Id,
     NewAction,
     RatesView,
@@ -28,8 +27,7 @@ from latentbandits.serving.records import (
 )
 
 __all__ = [  # answers that are values of the engine
-    "Decided", "Event", "Forgotten", "LogEntry", "RatesView", "RewardEntry",
-    "Rewarded", "Second",
+    "Decided", "Event", "LogEntry", "RatesView", "RewardEntry", "Rewarded", "Second",
 ]  # fmt: skip
 
 MAX_BATCH = 100
@@ -141,6 +139,13 @@ class SessionView(msgspec.Struct, frozen=True):
     belief: dict[str, Any]
     history: list[Event]
     user_features: dict[str, Any] | None = None
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """The number of sessions that were deleted."""
+
+    session: str
+    sessions: int
 
 
 class ModelView(msgspec.Struct, frozen=True):

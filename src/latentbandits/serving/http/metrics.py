@@ -26,53 +26,37 @@ _ROUNDS = (1, 2, 3, 5, 10, 20, 50)
 def totals_as_metrics(engine: Engine) -> list[Metric]:
     """Return the totals of the store as metrics; called inside a transaction."""
     totals = views.statistics(engine)
-    groups = [
-        views.group_view(engine, group, totals) for group in views.shown_groups(engine, totals)
-    ]
-    differences = views.differences(totals, [group.group for group in groups])
-    active = engine.library.active.model
+    groups = views.group_views(engine, totals)
+    activated = {(engine.library.active.model,): views.activated(engine)}
+    means = {(one.group, one.policy): one.reward.mean for one in groups if one.reward is not None}
+    differences = {
+        (one.group, bound): value
+        for one in views.differences(totals, [group.group for group in groups])
+        for bound, value in (("mean", one.mean), ("low", one.low), ("high", one.high))
+        if value is not None
+    }
+    entropies = {
+        (group.group, str(one.round)): one.entropy
+        for group in groups
+        for one in group.rounds
+        if one.round in _ROUNDS and one.entropy is not None
+    }
+    gauge = GaugeMetricFamily
     return [
         *counts_as_metrics(totals),
-        _metric(
-            GaugeMetricFamily,
-            "model_activated_seconds",
-            "time at which the active model was activated, since 1970",
-            ("model",),
-            {(active,): views.activated(engine)},
-        ),
-        _metric(
-            GaugeMetricFamily,
-            "mean_reward",
-            "mean reward by group",
-            ("group", "policy"),
-            {(one.group, one.policy): one.reward.mean for one in groups if one.reward is not None},
-        ),
-        _metric(
-            GaugeMetricFamily,
-            "reward_difference",
-            "mean reward of the main group minus that of this one, and the ends of its interval, "
-            "which is valid at every look",
-            ("group", "bound"),
-            {
-                (one.group, bound): value
-                for one in differences
-                for bound, value in (("mean", one.mean), ("low", one.low), ("high", one.high))
-                if value is not None
-            },
-        ),
-        _metric(
-            GaugeMetricFamily,
-            "belief_entropy_bits",
-            "mean entropy of the state probabilities, by round of a session",
-            ("group", "round"),
-            {
-                (group.group, str(one.round)): one.entropy
-                for group in groups
-                for one in group.rounds
-                if one.round in _ROUNDS and one.entropy is not None
-            },
-        ),
+        _metric(gauge, "model_activated_seconds", _ACTIVATED, ("model",), activated),
+        _metric(gauge, "mean_reward", "mean reward by group", ("group", "policy"), means),
+        _metric(gauge, "reward_difference", _DIFFERENCE, ("group", "bound"), differences),
+        _metric(gauge, "belief_entropy_bits", _ENTROPY, ("group", "round"), entropies),
     ]
+
+
+_ACTIVATED = "time at which the active model was activated, since 1970"
+_DIFFERENCE = (
+    "mean reward of the main group minus that of this one, and the ends of its interval, "
+    "which is valid at every look"
+)
+_ENTROPY = "mean entropy of the state probabilities, by round of a session"
 
 
 def counts_as_metrics(totals: Statistics) -> list[Metric]:
@@ -80,34 +64,23 @@ def counts_as_metrics(totals: Statistics) -> list[Metric]:
     counts = views.counts(totals)
     rewards = {(status,): counts[status] for status in ("applied", "duplicate", "late")}
     events = ("started", "expired", "restarted", "merged", "deleted")
+    sessions = {(event,): counts[event] for event in events}
     unexplained = "sessions whose rewards no state explains; of a right model at most one in twenty"
-    tallies = {tuple(name.rpartition(" ")[::2]): one for name, one in totals.tallies.items()}
     counter, gauge = CounterMetricFamily, GaugeMetricFamily
-    return [
+    metrics = [
         _metric(counter, "rewards", "rewards by what became of them", ("status",), rewards),
         _metric(gauge, "sessions_open", "sessions under way", (), {(): counts["open"]}),
-        _metric(
-            counter,
-            "sessions",
-            "sessions by what became of them",
-            ("event",),
-            {(event,): counts[event] for event in events},
-        ),
+        _metric(counter, "sessions", "sessions by what became of them", ("event",), sessions),
         _metric(counter, "unexplained_sessions", unexplained, (), {(): counts["unexplained"]}),
         _metric(counter, "lists", "lists decided", (), {(): totals.counts.get("lists", 0)}),
         _by_position("list_positions", "actions shown in lists", SHOWN_AT, totals),
         _by_position("list_clicks", "actions in lists with a reward above 0", CLICKED_AT, totals),
-        *(
-            _metric(
-                kind,
-                name,
-                text,
-                ("policy", "model"),
-                {labels: getattr(one, field) for labels, one in tallies.items()},
-            )
-            for kind, name, text, field in _TALLIES
-        ),
     ]
+    tallies = {tuple(name.rpartition(" ")[::2]): one for name, one in totals.tallies.items()}
+    for kind, name, text, field in _TALLIES:
+        values = {labels: getattr(one, field) for labels, one in tallies.items()}
+        metrics.append(_metric(kind, name, text, ("policy", "model"), values))
+    return metrics
 
 
 _TALLIES = (
@@ -199,14 +172,14 @@ class _Requests(Collector):
         self._routes = routes
 
     def collect(self) -> Iterable[Metric]:
-        requests = CounterMetricFamily(
-            "latentbandits_requests", "requests by route and status", labels=["route", "status"]
-        )
         asked = {route: counts for route, counts in self._routes.items() if counts.statuses}
-        for route, counts in asked.items():
-            for status, number in counts.statuses.items():
-                requests.add_metric([route, str(status)], number)
-        yield requests
+        statuses = {
+            (route, str(status)): number
+            for route, counts in asked.items()
+            for status, number in counts.statuses.items()
+        }
+        text = "requests by route and status"
+        yield _metric(CounterMetricFamily, "requests", text, ("route", "status"), statuses)
         seconds = HistogramMetricFamily(
             "latentbandits_request_seconds", "time to the answer, commit included",
             labels=["route"],

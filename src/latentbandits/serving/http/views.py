@@ -12,11 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from latentbandits.evaluation.intervals import (
-    Interval,
-    compare_groups,
-    sequence,
-)
+from latentbandits.evaluation.intervals import Interval, compare_groups, sequence
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.serving.engine.engine import Engine, SessionDetails
 from latentbandits.serving.engine.models import ServedModel
@@ -128,15 +124,9 @@ def view_with(live: Live, history: list[Event]) -> SessionView:
     """Return a session with this history."""
     row = live.row
     return SessionView(
-        session=row.name,
-        group=row.group,
+        **_known(row),
         policy=live.policy.name,
-        model=row.model,
-        round=row.rounds,
-        rewards=row.rewards,
-        mean_reward=row.reward_sum / row.rewards if row.rewards else None,
         started=row.started / 1000,
-        seen=row.seen / 1000,
         state_probabilities=live.probabilities,
         belief=describe(live.belief),
         history=history,
@@ -144,10 +134,27 @@ def view_with(live: Live, history: list[Event]) -> SessionView:
     )
 
 
+def _known(row: SessionRow) -> dict[str, Any]:
+    """Return the fields that every view of a session has."""
+    return {
+        "session": row.name,
+        "group": row.group,
+        "model": row.model,
+        "round": row.rounds,
+        "rewards": row.rewards,
+        "mean_reward": _mean(row),
+        "seen": row.seen / 1000,
+    }
+
+
+def _mean(totals: SessionRow | Tally) -> float | None:
+    return totals.reward_sum / totals.rewards if totals.rewards else None
+
+
 def overview(engine: Engine) -> Overview:
     """Return totals, rates and the active model; called inside a transaction."""
     totals = statistics(engine)
-    groups = [group_view(engine, group, totals) for group in shown_groups(engine, totals)]
+    groups = group_views(engine, totals)
     compared = differences(totals, [view.group for view in groups])
     held_out = next((one for one in compared if one.group == HOLDOUT), None)
     difference = None if held_out is None else Band(held_out.mean, held_out.low, held_out.high)
@@ -166,7 +173,7 @@ def overview(engine: Engine) -> Overview:
                 model=name.rpartition(" ")[2],
                 decisions=tally.decisions,
                 rewards=tally.rewards,
-                mean_reward=tally.reward_sum / tally.rewards if tally.rewards else None,
+                mean_reward=_mean(tally),
                 calibration=_calibration(tally),
             )
             for name, tally in totals.tallies.items()
@@ -214,15 +221,12 @@ def _shares(engine: Engine) -> dict[str, float]:
     return shares
 
 
-def shown_groups(engine: Engine, totals: Statistics) -> list[str]:
+def group_views(engine: Engine, totals: Statistics) -> list[GroupView]:
     """Return the main group and those that get or got any sessions."""
     shares = _shares(engine)
-    named = {**shares, **dict.fromkeys(totals.groups, 0.0)}
-    return [
-        name
-        for name in named
-        if name == MAIN or shares.get(name, 0.0) > 0 or totals.group(name).decisions > 0
-    ]
+    named = [*shares, *(name for name in totals.groups if name not in shares)]
+    views = [_group_view(engine, name, shares.get(name, 0.0), totals) for name in named]
+    return [one for one in views if one.group == MAIN or one.share > 0 or one.decisions > 0]
 
 
 def differences(totals: Statistics, groups: list[str]) -> list[DifferenceView]:
@@ -232,11 +236,11 @@ def differences(totals: Statistics, groups: list[str]) -> list[DifferenceView]:
     over the sessions of both groups, at the level 1 - .05 / (number of comparisons).
     """
     means = {name: totals.group(name).session_mean() for name in groups}
-    rows = []
-    for name, interval in compare_groups(means, MAIN, 1 - _ALPHA).items():
-        both = _band(interval)
-        rows.append(DifferenceView(name, MAIN, both.mean, both.low, both.high))
-    return rows
+    compared = compare_groups(means, MAIN, 1 - _ALPHA)
+    return [
+        DifferenceView(name, MAIN, *msgspec.structs.astuple(_band(interval)))
+        for name, interval in compared.items()
+    ]
 
 
 def counts(totals: Statistics) -> dict[str, int]:
@@ -248,31 +252,25 @@ def counts(totals: Statistics) -> dict[str, int]:
     return {**known, "open": known["started"] - ended}
 
 
-def group_view(engine: Engine, group: str, totals: Statistics) -> GroupView:
-    """Return a group of sessions as the page shows it."""
+def _group_view(engine: Engine, group: str, share: float, totals: Statistics) -> GroupView:
     total, library = totals.group(group), engine.library
     activation = library.trial if group == TRIAL else None
     served = library.served((activation or library.active).model)
     return GroupView(
         group=group,
         policy=served.of_group(group).text,
-        share=_shares(engine).get(group, 0.0),
+        share=share,
         sessions=total.sessions,
         decisions=total.decisions,
         rewards=total.rewards,
         reward=_mean_band(total),
         rounds=[_round_view(number, one) for number, one in enumerate(total.rounds, 1)],
         days=[
-            _day_view(day, one)
+            DayView(str(_EPOCH + timedelta(days=day)), one.sessions, one.rewards, _mean_band(one))
             for day, one in sorted(totals.days.get(group, {}).items())
             if one.rewards > 0  # none are left if its sessions were merged into others
         ],
     )
-
-
-def _day_view(day: int, one: GroupTotals) -> DayView:
-    written = (_EPOCH + timedelta(days=day)).isoformat()
-    return DayView(day=written, sessions=one.sessions, rewards=one.rewards, reward=_mean_band(one))
 
 
 def states(engine: Engine, totals: Statistics) -> list[StateView]:
@@ -366,17 +364,8 @@ def _round_view(number: int, one: RoundTotals) -> RoundView:
 def _recent(row: SessionRow) -> RecentSession:
     probabilities = floats(row.probabilities)
     state = max(range(len(probabilities)), key=probabilities.__getitem__, default=None)
-    return RecentSession(
-        session=row.name,
-        group=row.group,
-        model=row.model,
-        round=row.rounds,
-        rewards=row.rewards,
-        mean_reward=row.reward_sum / row.rewards if row.rewards else None,
-        seen=row.seen / 1000,
-        state=state,
-        state_probability=None if state is None else probabilities[state],
-    )
+    likeliest = None if state is None else probabilities[state]
+    return RecentSession(**_known(row), state=state, state_probability=likeliest)
 
 
 def catalogue(engine: Engine) -> CatalogueView:

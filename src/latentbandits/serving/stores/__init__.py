@@ -164,19 +164,13 @@ def _forms(of: dict[str, StoreKind]) -> str:
     return f"{', '.join(forms)}, or {last}"
 
 
-def open_store(
-    url: str,
-    synchronous: str = "FULL",
-    checkpoint_pages: int = 1000,
-    *,
-    row_checksums: bool = True,
-) -> Store:
+def open_store(url: str, writing: Writing = Writing()) -> Store:  # noqa: B008 - a frozen value
     """Return the store that `url` names: memory, sqlite:PATH, postgresql://... or a registered one.
 
     >>> open_store("memory").durable
     False
     """
-    return _kind(url).open(url, Writing(synchronous, checkpoint_pages, row_checksums))
+    return _kind(url).open(url, writing)
 
 
 def open_log(url: str) -> LogReader:

@@ -101,21 +101,16 @@ class PostgresqlStore(SqlStore):
         super().__init__()
         self._url = url
         self._connection: DeadlineConnection | None = None
-        self._node = 0
+        self.node = 0
         self.warnings: list[str] = []
         try:
             self._connection = self._connect()
             _migrate(self._connection)
-        except psycopg.Error as error:
+        except (psycopg.Error, StoreError) as error:
             self._disconnect()
+            if isinstance(error, StoreError):
+                raise
             raise StoreError(f"cannot open the PostgreSQL store: {error}") from None
-        except StoreError:
-            self._disconnect()
-            raise
-
-    @property
-    def node(self) -> int:
-        return self._node
 
     def _connect(self) -> DeadlineConnection:
         connection = connect(self._url)
@@ -124,7 +119,7 @@ class PostgresqlStore(SqlStore):
                 "SELECT pg_try_advisory_lock(%s, %s)", (_LOCK_CLASS, node)
             ).fetchone()
             if row is not None and row[0]:
-                self._node = node
+                self.node = node
                 return connection
         connection.close()
         raise StoreError(f"{N_NODES} processes share this store already")
@@ -150,8 +145,7 @@ class PostgresqlStore(SqlStore):
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         with self._failing() as connection:
-            cursor = connection.execute(translated(statement), values)
-            return cursor.fetchall() if cursor.description is not None else []
+            return _rows(connection.execute(translated(statement), values))
 
     def _run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         with self._failing() as connection, connection.cursor() as cursor:
@@ -291,6 +285,11 @@ def reason(error: BaseException) -> str:
     return str(error)
 
 
+def _rows(cursor: psycopg.Cursor[Row]) -> list[Row]:
+    """Return the rows of a statement; none where it returns nothing."""
+    return cursor.fetchall() if cursor.description is not None else []
+
+
 def _is_certain(cause: BaseException | None) -> bool:
     """Return whether the server itself said that it did not commit, and goes on."""
     if not isinstance(cause, psycopg.Error) or cause.sqlstate is None:
@@ -322,8 +321,7 @@ def _migrate(connection: DeadlineConnection) -> None:
 
     def run(statement: str, values: Sequence[Any]) -> list[Row]:
         text = translated(statement.replace("BLOB", "BYTEA"))
-        cursor = connection.execute(text, values or None)
-        return cursor.fetchall() if cursor.description is not None else []
+        return _rows(connection.execute(text, values or None))
 
     connection.seconds = _MIGRATION_SECONDS
     with connection.transaction():

@@ -8,12 +8,14 @@ followed from any position.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from latentbandits.serving.errors import StoreError
 from latentbandits.serving.records import (
     ActivationRow,
     DecisionRow,
     ModelRow,
+    NoteRow,
     RewardRow,
     SessionRow,
 )
@@ -22,87 +24,19 @@ from latentbandits.serving.stores.sql import (
     DECISION,
     DECISIONS,
     MODELS,
+    NOTES,
     REWARD,
     REWARDS,
     SESSIONS,
+    TABLES,
     Run,
-    checksum,
+    Table,
     paged,
 )
 
-VERSION_2: Sequence[Sequence[str]] = (  # the statements of latentbandits 0.1.0, unchanged
-    (
-        """CREATE TABLE sessions (
-            key BIGINT PRIMARY KEY, name TEXT NOT NULL, arm TEXT NOT NULL, model TEXT NOT NULL,
-            activation BIGINT NOT NULL, seen BIGINT NOT NULL, rounds BIGINT NOT NULL,
-            rewards BIGINT NOT NULL, reward_sum DOUBLE PRECISION NOT NULL,
-            last_order BIGINT NOT NULL, probabilities BLOB NOT NULL, open SMALLINT NOT NULL,
-            merged_into BIGINT, merged_at BIGINT)""",
-        "CREATE INDEX sessions_name ON sessions (name, key)",
-        "CREATE UNIQUE INDEX sessions_open ON sessions (name) WHERE open = 1",
-        "CREATE INDEX sessions_merged ON sessions (merged_into) WHERE merged_into IS NOT NULL",
-        """CREATE TABLE decisions (
-            id BIGINT PRIMARY KEY, token BIGINT NOT NULL, session BIGINT NOT NULL,
-            round BIGINT NOT NULL, model TEXT NOT NULL, arm TEXT NOT NULL, policy TEXT NOT NULL,
-            action TEXT NOT NULL, place BIGINT NOT NULL, n_actions BIGINT NOT NULL,
-            actions BLOB, features BLOB, state BIGINT NOT NULL, propensity DOUBLE PRECISION,
-            propensity_kind TEXT NOT NULL, probabilities BLOB NOT NULL,
-            request_id TEXT, fingerprint BLOB, reward DOUBLE PRECISION, reward_order BIGINT,
-            reward_status TEXT, event_id TEXT)""",
-        "CREATE INDEX decisions_session ON decisions (session)",
-        """CREATE UNIQUE INDEX decisions_request ON decisions (request_id)
-            WHERE request_id IS NOT NULL""",
-        """CREATE UNIQUE INDEX decisions_event ON decisions (event_id)
-            WHERE event_id IS NOT NULL""",
-        """CREATE TABLE models (id TEXT PRIMARY KEY, name TEXT NOT NULL, files BLOB NOT NULL)""",
-        """CREATE TABLE activations (
-            id BIGINT PRIMARY KEY, model TEXT NOT NULL, mode TEXT NOT NULL)""",
-        "CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB NOT NULL)",
-    ),
-    (
-        "CREATE INDEX sessions_seen_open ON sessions (seen) WHERE open = 1",
-        "CREATE INDEX sessions_seen_closed ON sessions (seen) WHERE open = 0",
-    ),
-)
-
-# Version 3 has orders from a sequence, separate times, rewards as separate events, a stream in the
-# order of commits, snapshots of beliefs, an audit log, and a checksum in every row.
-TABLES = (
-    """CREATE TABLE sessions (
-        key BIGINT PRIMARY KEY, name TEXT NOT NULL, group_name TEXT NOT NULL, model TEXT NOT NULL,
-        activation BIGINT NOT NULL, started BIGINT NOT NULL, seen BIGINT NOT NULL,
-        rounds BIGINT NOT NULL, rewards BIGINT NOT NULL, reward_sum DOUBLE PRECISION NOT NULL,
-        last_order BIGINT NOT NULL, probabilities BLOB NOT NULL, open SMALLINT NOT NULL,
-        merged_into BIGINT, merged_at BIGINT, members BIGINT NOT NULL, revision BIGINT NOT NULL,
-        user_features BLOB, checksum BIGINT NOT NULL)""",
-    """CREATE TABLE decisions (
-        id BIGINT PRIMARY KEY, token BIGINT NOT NULL, session BIGINT NOT NULL,
-        round BIGINT NOT NULL, time BIGINT NOT NULL, model TEXT NOT NULL,
-        group_name TEXT NOT NULL, policy TEXT NOT NULL, action TEXT NOT NULL,
-        place BIGINT NOT NULL, n_actions BIGINT NOT NULL, actions BLOB, features BLOB,
-        state BIGINT NOT NULL, propensity DOUBLE PRECISION, propensity_kind TEXT NOT NULL,
-        probabilities BLOB NOT NULL, request_id TEXT, fingerprint BLOB, click_model TEXT,
-        below BLOB, checksum BIGINT NOT NULL)""",
-    """CREATE TABLE rewards (
-        id BIGINT PRIMARY KEY, decision BIGINT NOT NULL, session BIGINT NOT NULL,
-        applies_at BIGINT NOT NULL, value DOUBLE PRECISION NOT NULL, kind TEXT NOT NULL,
-        status TEXT NOT NULL, time BIGINT NOT NULL, event_id TEXT, who TEXT NOT NULL,
-        token BLOB, observed BLOB, checksum BIGINT NOT NULL)""",
-    """CREATE TABLE snapshots (
-        session BIGINT PRIMARY KEY, model TEXT NOT NULL, policy TEXT NOT NULL,
-        revision BIGINT NOT NULL, learned BIGINT NOT NULL, learned_to BIGINT NOT NULL,
-        belief BLOB NOT NULL, checksum BIGINT NOT NULL)""",
-    """CREATE TABLE models (
-        id TEXT PRIMARY KEY, name TEXT NOT NULL, files BLOB NOT NULL, summary BLOB NOT NULL,
-        base TEXT, checksum BIGINT NOT NULL)""",
-    """CREATE TABLE activations (
-        id BIGINT PRIMARY KEY, model TEXT NOT NULL, mode TEXT NOT NULL, time BIGINT NOT NULL,
-        who TEXT NOT NULL, click_model TEXT, checksum BIGINT NOT NULL)""",
-    """CREATE TABLE audit (
-        id BIGINT PRIMARY KEY, time BIGINT NOT NULL, who TEXT NOT NULL, action TEXT NOT NULL,
-        detail TEXT NOT NULL, checksum BIGINT NOT NULL)""",
-    "CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB NOT NULL, checksum BIGINT NOT NULL)",
-)
+# Version 2 is that of latentbandits 0.1.0. Version 3 has orders from a sequence, separate times,
+# rewards as separate events, a stream in the order of commits, snapshots of beliefs, an audit log,
+# and a checksum in every row.
 _REWARDS_BY_TOKEN = (
     "CREATE UNIQUE INDEX rewards_by_token ON rewards (token) WHERE token IS NOT NULL"
 )
@@ -177,33 +111,30 @@ def migrate(run: Run, version: int, stream: Sequence[str]) -> int | None:
     if version == 0:
         _create(run, stream)
         return None
-    for statement in (line for lines in VERSION_2[version:] for line in lines):
-        run(statement, ())
     return _copy(run, stream)
 
 
 def _create(run: Run, stream: Sequence[str]) -> None:
-    for statement in (*TABLES, *stream, *INDEXES):
+    for statement in (*(table.create for table in TABLES), *stream, *INDEXES):
         run(statement, ())
 
 
 def _copy(run: Run, stream: Sequence[str]) -> int:
     """Copy all rows of version 2 into new tables; returns the first free order."""
     for index in OLD_INDEXES:
-        run(f"DROP INDEX {index}", ())
+        run(f"DROP INDEX IF EXISTS {index}", ())  # version 1 lacks two of them
     for table in OLD_TABLES:
         run(f"ALTER TABLE {table} RENAME TO old_{table}", ())
     _create(run, stream)
     last = _copy_sessions(run)
     last = max(last, _copy_decisions(run))
     for model_id, name, files in list(run("SELECT id, name, files FROM old_models", ())):
-        run(MODELS.insert, MODELS.values(ModelRow(model_id, name, files)))
+        _insert(run, MODELS, ModelRow(model_id, name, files))
     for order, model, mode in list(run("SELECT id, model, mode FROM old_activations", ())):
-        row = ActivationRow(order, model, mode, order >> _TIME_BITS)
-        run(ACTIVATIONS.insert, ACTIVATIONS.values(row))
+        _insert(run, ACTIVATIONS, ActivationRow(order, model, mode, order >> _TIME_BITS))
         last = max(last, order)
     for name, value in list(run("SELECT name, value FROM old_notes", ())):
-        run("INSERT INTO notes VALUES (?, ?, ?)", (name, value, checksum("notes", (name, value))))
+        _insert(run, NOTES, NoteRow(name, value))
     # In 0.1.0, readers of the log received events sorted by order.
     run(
         f"""INSERT INTO stream (kind, id)
@@ -214,6 +145,10 @@ def _copy(run: Run, stream: Sequence[str]) -> int:
     for table in OLD_TABLES:
         run(f"DROP TABLE old_{table}", ())
     return last + 1
+
+
+def _insert(run: Run, table: Table[Any], row: Any) -> None:
+    run(table.insert, table.values(row))
 
 
 def _copy_sessions(run: Run) -> int:
@@ -235,7 +170,7 @@ def _copy_sessions(run: Run) -> int:
             key, name, group, model, activation, key >> _TIME_BITS, seen, rounds, rewards,
             total + 0.0, last_order, probabilities, bool(is_open), into, at, members.get(key, 0),
         )  # fmt: skip
-        run(SESSIONS.insert, SESSIONS.values(row))
+        _insert(run, SESSIONS, row)
         last = max(last, key, last_order, at or 0)
     return last
 
@@ -251,13 +186,13 @@ def _copy_decisions(run: Run) -> int:
         order, token, session, round_, *rest = values
         *rest, reward, reward_order, status, event_id = rest
         row = DecisionRow(order, token, session, round_, order >> _TIME_BITS, *rest)
-        run(DECISIONS.insert, DECISIONS.values(row))
+        _insert(run, DECISIONS, row)
         last = max(last, order)
         if reward is not None:
             told = RewardRow(
                 reward_order, order, session, reward_order, reward + 0.0, "reward", status,
                 reward_order >> _TIME_BITS, event_id,
             )  # fmt: skip
-            run(REWARDS.insert, REWARDS.values(told))
+            _insert(run, REWARDS, told)
             last = max(last, reward_order)
     return last

@@ -5,9 +5,9 @@ from __future__ import annotations
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from itertools import accumulate
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from types import NoneType
+from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -19,6 +19,7 @@ from latentbandits.serving.records import (
     DecisionRow,
     LoggedEvent,
     ModelRow,
+    NoteRow,
     RewardedDecision,
     RewardRow,
     SessionRow,
@@ -44,43 +45,23 @@ _IDS = 1_000  # values of one IN (...)
 _encode = msgspec.msgpack.Encoder().encode
 _NONE = -1  # marks rows that were written without a checksum; no CRC is negative
 _RENAMED = {"order": "id", "index": "place", "group": "group_name"}
-
+_TYPES = {int: "BIGINT", bool: "SMALLINT", float: "DOUBLE PRECISION", bytes: "BLOB"}
 
 _COLUMNS = {"sessions": 17, "decisions": 19, "rewards": 10, "models": 4, "activations": 5}
 """Numbers of columns in version 3, of tables with columns that were added later."""
 
 
-def checksum(table: str, values: Sequence[Any]) -> int:
-    """Return the CRC-32 of a row's values, begun with the name of its table: a row that was
-    altered outside this program is refused.
-
-    A CRC notices every single flipped bit. Columns that were added later are left out where they
-    are empty, so that old rows stay valid.
-
-    >>> checksum("notes", ("a", b"1")) != checksum("notes", ("a", b"2"))
-    True
-    """
-    n = _COLUMNS.get(table)
-    if n is not None and values[n:].count(None) == len(values) - n:
-        values = values[:n]
-    return zlib.crc32(_encode(values), _seed(table))
-
-
-@cache
-def _seed(table: str) -> int:
-    return zlib.crc32(table.encode())
-
-
-def verified(table: str, values: Sequence[Any]) -> Sequence[Any]:
-    """Return a row without the checksum at its end; Damaged where that does not fit."""
-    *content, expected = values
-    if expected != _NONE and checksum(table, content) != expected:
-        raise Damaged(f"row {content[0]!r} of the table {table} is damaged (checksum differs)")
-    return content
+def _marks(values: Sequence[Any]) -> str:
+    return ", ".join("?" * len(values))
 
 
 class Table(Generic[Record]):
-    """Write and read the rows of a struct: its columns, then a checksum."""
+    """Make a table, write and read its rows: the fields of a struct, then a checksum.
+
+    The checksum is the CRC-32 of a row's values, begun with the name of its table: a row that was
+    altered outside this program is refused. A CRC notices every single flipped bit. Columns that
+    were added later are left out where they are empty, so that old rows stay valid.
+    """
 
     def __init__(self, name: str, record: type[Record]) -> None:
         self.name = name
@@ -88,31 +69,60 @@ class Table(Generic[Record]):
         fields = record.__struct_fields__
         self.columns = (*(_RENAMED.get(field, field) for field in fields), "checksum")
         self._open = fields.index("open") if "open" in fields else None
-        marks = ", ".join("?" * len(self.columns))
+        self._seed = zlib.crc32(name.encode())
+        self._first_columns = _COLUMNS.get(name, len(fields))
         self.select: Final = f"SELECT {self.listed()} FROM {name}"
-        self.insert: Final = f"INSERT INTO {name} ({', '.join(self.columns)}) VALUES ({marks})"
+        self.insert: Final = f"INSERT INTO {name} ({self.listed()}) VALUES ({_marks(self.columns)})"
         changes = ", ".join(f"{column} = ?" for column in self.columns[1:])
         self.update: Final = f"UPDATE {name} SET {changes} WHERE {self.columns[0]} = ?"
+
+    @property
+    def create(self) -> str:
+        """The statement that makes the table; the first field is its key."""
+        types = [field.type for field in msgspec.structs.fields(self.record)]
+        key, *others = map(_declared, self.columns, [*types, int])
+        columns = [f"{key.removesuffix(' NOT NULL')} PRIMARY KEY", *others]
+        return f"CREATE TABLE {self.name} ({', '.join(columns)})"
 
     def listed(self, alias: str | None = None) -> str:
         """Return the columns for a SELECT, with the alias of a joined table."""
         prefix = "" if alias is None else f"{alias}."
         return ", ".join(f"{prefix}{column}" for column in self.columns)
 
+    def _checksum(self, values: Sequence[Any]) -> int:
+        n = self._first_columns
+        if values[n:].count(None) == len(values) - n:
+            values = values[:n]
+        return zlib.crc32(_encode(values), self._seed)
+
     def values(self, row: Record, *, summed: bool = True) -> list[Any]:
         """Return the columns of a row, its checksum last; not `summed`: without one."""
         values = list(msgspec.structs.astuple(row))
         if self._open is not None:
             values[self._open] = int(values[self._open])
-        values.append(checksum(self.name, values) if summed else _NONE)
+        values.append(self._checksum(values) if summed else _NONE)
         return values
 
-    def row(self, values: Sequence[Any]) -> Record:
+    def verified(self, values: Row) -> Row:
+        """Return the columns of a row; Damaged if their checksum is another."""
+        *content, expected = values
+        if expected != _NONE and self._checksum(content) != expected:
+            place = f"row {content[0]!r} of the table {self.name}"
+            raise Damaged(f"{place} is damaged (checksum differs)")
+        return values
+
+    def row(self, values: Row) -> Record:
         """Return the row of these columns; Damaged if their checksum is another."""
-        content = list(verified(self.name, values))
+        content = list(self.verified(values)[:-1])
         if self._open is not None:
             content[self._open] = bool(content[self._open])
         return self.record(*content)
+
+
+def _declared(column: str, kind: Any) -> str:
+    kinds = (kind, *get_args(kind))
+    stored = next((name for one, name in _TYPES.items() if one in kinds), "TEXT")
+    return f"{column} {stored}{'' if NoneType in kinds else ' NOT NULL'}"
 
 
 SESSIONS = Table("sessions", SessionRow)
@@ -122,11 +132,13 @@ SNAPSHOTS = Table("snapshots", SnapshotRow)
 MODELS = Table("models", ModelRow)
 ACTIVATIONS = Table("activations", ActivationRow)
 AUDITS = Table("audit", AuditRow)
+NOTES = Table("notes", NoteRow)
 TABLES: tuple[Table[Any], ...] = (
-    SESSIONS, DECISIONS, REWARDS, SNAPSHOTS, MODELS, ACTIVATIONS, AUDITS,
+    SESSIONS, DECISIONS, REWARDS, SNAPSHOTS, MODELS, ACTIVATIONS, AUDITS, NOTES,
 )  # fmt: skip
 
 _N_DECISION, _N_REWARD = len(DECISIONS.columns), len(REWARDS.columns)
+_BEFORE = 4  # columns of an event before those of its decision
 _TREE = """WITH RECURSIVE tree(key) AS (
     SELECT CAST(? AS BIGINT)
     UNION ALL SELECT s.key FROM sessions s JOIN tree ON s.merged_into = tree.key
@@ -139,7 +151,7 @@ _ROOT = """WITH RECURSIVE path(key, merged_into, depth) AS (
     FROM sessions s JOIN path ON s.key = path.merged_into)
     SELECT key FROM path ORDER BY depth DESC LIMIT 1"""
 _LATEST = "(SELECT max(x.id) FROM rewards x WHERE x.decision = d.id)"
-SELECT_EVENTS = f"""SELECT s.position, o.position, n.name, n.user_features, {DECISIONS.listed("d")},
+_EVENTS_SINCE = f"""SELECT s.position, o.position, n.name, n.user_features, {DECISIONS.listed("d")},
     {REWARDS.listed("r")}, {REWARDS.listed("c")}
     FROM stream s LEFT JOIN rewards r ON r.id = s.id
     JOIN decisions d ON d.id = COALESCE(r.decision, s.id)
@@ -150,47 +162,23 @@ SELECT_EVENTS = f"""SELECT s.position, o.position, n.name, n.user_features, {DEC
     WHERE s.position > ? AND s.position <= ? ORDER BY s.position LIMIT ?"""
 
 
-def _applied(sessions: str) -> str:
-    return f"""SELECT {DECISIONS.listed("d")}, {REWARDS.listed("r")}
+# `{which}` stands for a condition on the column of the session, or of the row.
+_ONE, _MERGED = "session = ?", "session IN (SELECT key FROM tree)"
+_APPLIED = f"""SELECT {DECISIONS.listed("d")}, {REWARDS.listed("r")}
     FROM rewards r JOIN decisions d ON d.id = r.decision
-    WHERE r.session {sessions} AND r.applies_at > ? AND r.id < ? AND r.status = 'applied'
+    WHERE r.{{which}} AND r.applies_at > ? AND r.id < ? AND r.status = 'applied'
     AND NOT EXISTS (SELECT 1 FROM rewards x WHERE x.decision = r.decision AND x.id > r.id
                     AND x.id < ? AND x.status = 'applied')
     ORDER BY r.applies_at LIMIT ?"""
-
-
-def _replay_order(sessions: str) -> str:
-    """Return a statement that an index answers alone."""
-    return f"""SELECT r.applies_at, r.id FROM rewards r
-    WHERE r.session {sessions} AND (r.applies_at, r.id) > (?, ?)
-    ORDER BY r.applies_at, r.id LIMIT ?"""
-
-
-def _counted(n: int) -> str:
-    return f"""SELECT {DECISIONS.listed("d")}, {REWARDS.listed("r")}
-    FROM rewards r JOIN decisions d ON d.id = r.decision
-    WHERE r.id IN ({", ".join("?" * n)}) AND r.status = 'applied'
-    AND NOT EXISTS (SELECT 1 FROM rewards x WHERE x.decision = r.decision AND x.id > r.id
-                    AND x.status = 'applied')
-    ORDER BY r.applies_at"""
-
-
-def _latest_decisions(sessions: str) -> str:
-    return f"""SELECT d.id, COALESCE(length(d.features), 0) + COALESCE(length(d.actions), 0)
-    FROM decisions d WHERE d.session {sessions} ORDER BY d.id DESC LIMIT ?"""
-
-
-def _history(n: int) -> str:
-    return f"""SELECT {DECISIONS.listed("d")}, {REWARDS.listed("c")}
+# An index answers this one alone.
+_REPLAY_ORDER = """SELECT r.applies_at, r.id FROM rewards r
+    WHERE r.{which} AND (r.applies_at, r.id) > (?, ?) ORDER BY r.applies_at, r.id LIMIT ?"""
+_LATEST_DECISIONS = """SELECT d.id,
+    COALESCE(length(d.features), 0) + COALESCE(length(d.actions), 0)
+    FROM decisions d WHERE d.{which} ORDER BY d.id DESC LIMIT ?"""
+_HISTORY = f"""SELECT {DECISIONS.listed("d")}, {REWARDS.listed("c")}
     FROM decisions d LEFT JOIN rewards c ON c.id = {_LATEST}
-    WHERE d.id IN ({", ".join("?" * n)}) ORDER BY d.id"""
-
-
-_APPLIED_ONE, _APPLIED_TREE = _applied("= ?"), _TREE + _applied("IN (SELECT key FROM tree)")
-_ORDER_ONE = _replay_order("= ?")
-_ORDER_TREE = _TREE + _replay_order("IN (SELECT key FROM tree)")
-_LATEST_ONE = _latest_decisions("= ?")
-_LATEST_TREE = _TREE + _latest_decisions("IN (SELECT key FROM tree)")
+    WHERE d.id IN ({{marks}}) ORDER BY d.id"""
 _HISTORY_BYTES = 16 * 2**20  # largest size of the features and actions of a history
 
 
@@ -202,25 +190,17 @@ def _reward(values: Row) -> RewardRow | None:
     return None if values[0] is None else REWARDS.row(values)
 
 
-def logged(values: Row) -> LoggedEvent:
-    """Return the event of a row of `SELECT_EVENTS`."""
-    position, decided_at, name, user_features, *rest = values
-    rewards = rest[_N_DECISION:]
-    return LoggedEvent(
-        position,
-        decided_at,
-        name,
-        DECISIONS.row(rest[:_N_DECISION]),
-        _reward(tuple(rewards[:_N_REWARD])),
-        _reward(tuple(rewards[_N_REWARD:])),
-        user_features,
-    )
+def _logged(values: Row) -> LoggedEvent:
+    position, decided_at, name, user_features = values[:_BEFORE]
+    end, last = _BEFORE + _N_DECISION, _BEFORE + _N_DECISION + _N_REWARD
+    decision = DECISIONS.row(values[_BEFORE:end])
+    rewards = _reward(values[end:last]), _reward(values[last:])
+    return LoggedEvent(position, decided_at, name, decision, *rewards, user_features)
 
 
-def size(event: LoggedEvent) -> int:
+def _size(event: LoggedEvent) -> int:
     """Return about how many bytes an event takes in an answer."""
-    features = event.decision.features
-    return 1000 + (0 if features is None else 3 * len(features))
+    return 1000 + 3 * len(event.decision.features or b"")
 
 
 def paged(run: Run, columns: str, table: str, key: str) -> Iterator[Row]:
@@ -228,12 +208,8 @@ def paged(run: Run, columns: str, table: str, key: str) -> Iterator[Row]:
     after: Any = None
     while True:
         where = "" if after is None else f" WHERE {key} > ?"
-        rows = list(
-            run(
-                f"SELECT {columns} FROM {table}{where} ORDER BY {key} LIMIT {_PAGE}",
-                () if after is None else (after,),
-            )
-        )
+        statement = f"SELECT {columns} FROM {table}{where} ORDER BY {key} LIMIT {_PAGE}"
+        rows = list(run(statement, () if after is None else (after,)))
         yield from rows
         if len(rows) < _PAGE:
             return
@@ -258,9 +234,12 @@ class SqlQueries(ABC):
         for values in rows:
             self._run(statement, values)
 
-    def insert(self, statement: str, values: Sequence[Any]) -> None:
-        """Insert a row that was read from another store."""
-        self._run(statement, values)
+    def insert(self, statement: str, rows: Iterable[Row]) -> int:
+        """Insert rows that were read from another store; return how many there were."""
+        n = 0
+        for n, values in enumerate(rows, 1):  # noqa: B007 - counted
+            self._run(statement, values)
+        return n
 
     def last_order(self) -> int:
         """Return the largest order of any row."""
@@ -269,28 +248,36 @@ class SqlQueries(ABC):
         largest = (self._run(f"SELECT max({c}) FROM {t}")[0][0] for t, c in columns)
         return max((int(order) for order in largest if order is not None), default=0)
 
-    def _one(self, statement: str, values: Sequence[Any]) -> Row | None:
-        rows = self._run(statement, values)
-        return rows[0] if rows else None
+    def _all(self, table: Table[Record], where: str, values: Sequence[Any]) -> list[Record]:
+        return [table.row(one) for one in self._run(f"{table.select} WHERE {where}", values)]
+
+    def _first(self, table: Table[Record], where: str, *values: Any) -> Record | None:
+        return next(iter(self._all(table, where, values)), None)
+
+    def _add(self, table: Table[Record], row: Record) -> None:
+        self._run(table.insert, table.values(row, summed=self.summed))
+
+    def _of_session(
+        self, statement: str, key: int, *values: Any, merged: bool, before: int = LAST
+    ) -> list[Row]:
+        """Run a statement about a session; `merged`: and those merged into it before an order."""
+        if merged:
+            return self._run(_TREE + statement.format(which=_MERGED), (key, before, *values))
+        return self._run(statement.format(which=_ONE), (key, *values))
 
     # sessions
 
     def session(self, key: int) -> SessionRow | None:
-        values = self._one(f"{SESSIONS.select} WHERE key = ?{self.lock_rows}", (key,))
-        return None if values is None else SESSIONS.row(values)
+        return self._first(SESSIONS, f"key = ?{self.lock_rows}", key)
 
     def session_named(self, name: str) -> SessionRow | None:
-        values = self._one(
-            f"{SESSIONS.select} WHERE name = ? ORDER BY key DESC LIMIT 1{self.lock_rows}", (name,)
-        )
-        return None if values is None else SESSIONS.row(values)
+        return self._first(SESSIONS, f"name = ? ORDER BY key DESC LIMIT 1{self.lock_rows}", name)
 
     def root(self, key: int) -> int:
-        row = self._one(_ROOT, (key,))
-        return key if row is None else int(row[0])
+        return next((int(root) for (root,) in self._run(_ROOT, (key,))), key)
 
     def add_session(self, row: SessionRow) -> None:
-        self._run(SESSIONS.insert, SESSIONS.values(row, summed=self.summed))
+        self._add(SESSIONS, row)
 
     def put_session(self, row: SessionRow) -> None:
         values = SESSIONS.values(row, summed=self.summed)
@@ -306,26 +293,17 @@ class SqlQueries(ABC):
         )  # fmt: skip
 
     def generations(self, name: str) -> list[SessionRow]:
-        rows = self._run(f"{SESSIONS.select} WHERE name = ? ORDER BY key{self.lock_rows}", (name,))
-        return [SESSIONS.row(values) for values in rows]
+        return self._all(SESSIONS, f"name = ? ORDER BY key{self.lock_rows}", (name,))
 
     def members(self, key: int) -> list[SessionRow]:
-        rows = self._run(f"{SESSIONS.select} WHERE merged_into = ? ORDER BY key", (key,))
-        return [SESSIONS.row(values) for values in rows]
+        return self._all(SESSIONS, "merged_into = ? ORDER BY key", (key,))
 
     def open_since(self, limit: int) -> list[SessionRow]:
-        rows = self._run(
-            f"{SESSIONS.select} WHERE open = 1 ORDER BY seen DESC, key DESC LIMIT ?", (limit,)
-        )
-        return [SESSIONS.row(values) for values in rows]
+        return self._all(SESSIONS, "open = 1 ORDER BY seen DESC, key DESC LIMIT ?", (limit,))
 
     def unseen_since(self, time_ms: int, limit: int, *, is_open: bool) -> list[SessionRow]:
-        rows = self._run(
-            f"{SESSIONS.select} WHERE open = {int(is_open)} AND seen < ? "
-            "ORDER BY seen, key LIMIT ?",
-            (time_ms, limit),
-        )
-        return [SESSIONS.row(values) for values in rows]
+        where = f"open = {int(is_open)} AND seen < ? ORDER BY seen, key LIMIT ?"
+        return self._all(SESSIONS, where, (time_ms, limit))
 
     def delete_sessions(self, keys: Sequence[int]) -> None:
         for key in keys:
@@ -348,28 +326,20 @@ class SqlQueries(ABC):
         )
 
     def decision(self, order: int) -> DecisionRow | None:
-        return self._decision("id", order)
+        return self._first(DECISIONS, "id = ?", order)
 
     def decision_by_request(self, request_id: str) -> DecisionRow | None:
-        return self._decision("request_id", request_id)
-
-    def _decision(self, column: str, value: object) -> DecisionRow | None:
-        values = self._one(f"{DECISIONS.select} WHERE {column} = ?", (value,))
-        return None if values is None else DECISIONS.row(values)
+        return self._first(DECISIONS, "request_id = ?", request_id)
 
     def add_rewards(self, rows: Sequence[RewardRow]) -> None:
         self._events += [(REWARD, row.order) for row in rows]
         self._run_many(REWARDS.insert, [REWARDS.values(row, summed=self.summed) for row in rows])
 
     def reward_of(self, decision: int) -> RewardRow | None:
-        values = self._one(
-            f"{REWARDS.select} WHERE decision = ? ORDER BY id DESC LIMIT 1", (decision,)
-        )
-        return None if values is None else REWARDS.row(values)
+        return self._first(REWARDS, "decision = ? ORDER BY id DESC LIMIT 1", decision)
 
     def reward_by_event(self, event_id: str) -> RewardRow | None:
-        values = self._one(f"{REWARDS.select} WHERE event_id = ?", (event_id,))
-        return None if values is None else REWARDS.row(values)
+        return self._first(REWARDS, "event_id = ?", event_id)
 
     def applied(
         self,
@@ -381,31 +351,29 @@ class SqlQueries(ABC):
         limit: int = LAST,
     ) -> list[RewardedDecision]:
         bounds = (after, before, before, limit)
-        if merged:
-            rows = self._run(_APPLIED_TREE, (key, before, *bounds))
-        else:
-            rows = self._run(_APPLIED_ONE, (key, *bounds))
+        rows = self._of_session(_APPLIED, key, *bounds, merged=merged, before=before)
         return [_rewarded(values) for values in rows]
 
     def replay_order(
         self, key: int, *, merged: bool, after: tuple[int, int], limit: int
     ) -> list[tuple[int, int]]:
-        bounds = (key, LAST, *after, limit) if merged else (key, *after, limit)
-        rows = self._run(_ORDER_TREE if merged else _ORDER_ONE, bounds)
+        rows = self._of_session(_REPLAY_ORDER, key, *after, limit, merged=merged)
         return [(place, order) for place, order in rows]
 
     def counted(self, rewards: Sequence[int]) -> list[RewardedDecision]:
-        return [_rewarded(values) for values in self._run(_counted(len(rewards)), rewards)]
+        statement = _APPLIED.format(which=f"id IN ({_marks(rewards)})")
+        return [
+            _rewarded(values) for values in self._run(statement, (*rewards, -1, LAST, LAST, LAST))
+        ]
 
     def latest(self, key: int, limit: int, *, merged: bool = False) -> list[int]:
-        bounds = (key, LAST, limit) if merged else (key, limit)
-        found = self._run(_LATEST_TREE if merged else _LATEST_ONE, bounds)
+        found = self._of_session(_LATEST_DECISIONS, key, limit, merged=merged)
         total = accumulate(size for _, size in found)
         fitting = sum(1 for bytes_ in total if bytes_ <= _HISTORY_BYTES)
         return [order for order, _ in reversed(found[: max(fitting, 1)])]
 
     def history(self, orders: Sequence[int]) -> list[RewardedDecision]:
-        rows = self._run(_history(len(orders)), orders) if orders else []
+        rows = self._run(_HISTORY.format(marks=_marks(orders)), orders) if orders else []
         return [_rewarded(values) for values in rows]
 
     def unrewarded(self, after: int, before_ms: int, limit: int) -> tuple[list[DecisionRow], int]:
@@ -428,12 +396,11 @@ class SqlQueries(ABC):
     # snapshots
 
     def snapshot(self, session: int) -> SnapshotRow | None:
-        values = self._one(f"{SNAPSHOTS.select} WHERE session = ?", (session,))
-        return None if values is None else SNAPSHOTS.row(values)
+        return self._first(SNAPSHOTS, "session = ?", session)
 
     def put_snapshot(self, row: SnapshotRow) -> None:
         self.drop_snapshot(row.session)
-        self._run(SNAPSHOTS.insert, SNAPSHOTS.values(row, summed=self.summed))
+        self._add(SNAPSHOTS, row)
 
     def drop_snapshot(self, session: int) -> None:
         self._run("DELETE FROM snapshots WHERE session = ?", (session,))
@@ -449,8 +416,7 @@ class SqlQueries(ABC):
         return whole(self._kept_model(model_id), self._kept_model)
 
     def _kept_model(self, model_id: str) -> ModelRow | None:
-        values = self._one(f"{MODELS.select} WHERE id = ?", (model_id,))
-        return None if values is None else MODELS.row(values)
+        return self._first(MODELS, "id = ?", model_id)
 
     def prune_models(self, replaced: Mapping[str, int]) -> list[str]:
         # Keys come in blocks of 1,000: they are in the order of time but for those in use.
@@ -467,31 +433,29 @@ class SqlQueries(ABC):
         return {model_id: (name, summary) for model_id, name, summary in rows}
 
     def add_activation(self, row: ActivationRow) -> None:
-        self._run(ACTIVATIONS.insert, ACTIVATIONS.values(row, summed=self.summed))
+        self._add(ACTIVATIONS, row)
 
     def activations(self, after: int = -1) -> list[ActivationRow]:
-        rows = self._run(f"{ACTIVATIONS.select} WHERE id > ? ORDER BY id", (after,))
-        return [ACTIVATIONS.row(values) for values in rows]
+        return self._all(ACTIVATIONS, "id > ? ORDER BY id", (after,))
 
     # everything else
 
     def add_audit(self, row: AuditRow) -> None:
-        self._run(AUDITS.insert, AUDITS.values(row, summed=self.summed))
+        self._add(AUDITS, row)
         self._events.append((AUDIT, row.order))
 
     def audit(self, after: int, limit: int) -> list[AuditRow]:
-        rows = self._run(f"{AUDITS.select} WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
-        return [AUDITS.row(values) for values in rows]
+        return self._all(AUDITS, "id > ? ORDER BY id LIMIT ?", (after, limit))
 
     def note(self, name: str) -> bytes | None:
-        values = self._one("SELECT name, value, checksum FROM notes WHERE name = ?", (name,))
-        return None if values is None else verified("notes", values)[1]
+        row = self._first(NOTES, "name = ?", name)
+        return None if row is None else row.value
 
     def put_note(self, name: str, value: bytes) -> None:
         self._run(
-            "INSERT INTO notes (name, value, checksum) VALUES (?, ?, ?) ON CONFLICT (name) "
+            f"{NOTES.insert} ON CONFLICT (name) "
             "DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
-            (name, value, checksum("notes", (name, value)) if self.summed else _NONE),
+            NOTES.values(NoteRow(name, value), summed=self.summed),
         )
 
     def leave_cursors(self, end: int) -> None:
@@ -508,8 +472,8 @@ class SqlQueries(ABC):
         self.put_note(SHARED, msgspec.msgpack.encode(shared))
 
     def notes(self, prefix: str) -> dict[str, bytes]:
-        rows = self._run("SELECT name, value, checksum FROM notes")
-        return {row[0]: verified("notes", row)[1] for row in rows if row[0].startswith(prefix)}
+        rows = [row for row in self._run(NOTES.select) if row[0].startswith(prefix)]
+        return {note.name: note.value for note in map(NOTES.row, rows)}
 
 
 class SqlStore(SqlQueries):
@@ -559,9 +523,9 @@ class SqlReader(SqlQueries, LogReader):
         total = 0
         while len(taken) < limit:  # a few rows at a time, because they may be large
             step = min(limit - len(taken), _EVENTS)
-            rows = self._run(SELECT_EVENTS, (until, since, until, step))
-            for event in map(logged, rows):
-                total += size(event)
+            rows = self._run(_EVENTS_SINCE, (until, since, until, step))
+            for event in map(_logged, rows):
+                total += _size(event)
                 if taken and total > max_bytes:
                     return taken
                 taken.append(event)
@@ -574,7 +538,6 @@ class SqlReader(SqlQueries, LogReader):
         found: set[int] = set()
         for start in range(0, len(orders), _IDS):
             part = orders[start : start + _IDS]
-            marks = ", ".join("?" * len(part))
-            rows = self._run(f"SELECT id FROM decisions WHERE id IN ({marks})", part)
+            rows = self._run(f"SELECT id FROM decisions WHERE id IN ({_marks(part)})", part)
             found.update(order for (order,) in rows)
         return found

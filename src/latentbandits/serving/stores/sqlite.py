@@ -23,7 +23,7 @@ from latentbandits.serving.errors import (
     StoreUnavailable,
 )
 from latentbandits.serving.stores.schema import SCHEMA_VERSION, check_version, migrate
-from latentbandits.serving.stores.sql import Row, SqlReader, SqlStore, verified
+from latentbandits.serving.stores.sql import NOTES, Row, SqlReader, SqlStore
 from latentbandits.serving.stores.sqlite_file import (
     FileHolder,
     checksum_pages,
@@ -69,8 +69,7 @@ class _SqliteDatabase(SqlStore):
 
     def _failed(self, error: Exception) -> StoreUnavailable:
         """Return why a statement failed."""
-        kind = Damaged if is_damage(error) else StoreUnavailable
-        return kind(f"the store {self._name} failed: {describe(error)}")
+        return _failure(error, f"the store {self._name} failed")
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         try:
@@ -185,9 +184,9 @@ class Mark:
 
     def write(self, position: int) -> None:
         """Write the position of the last commit."""
-        data = position.to_bytes(8, "little")
+        expected = zlib.crc32(position.to_bytes(8, "little"))
         with suppress(OSError):  # the commit has succeeded: a stale mark is better than an error
-            os.pwrite(self._descriptor, data + zlib.crc32(data).to_bytes(4, "little"), 0)
+            os.pwrite(self._descriptor, _MARK.pack(position, expected), 0)
 
     def close(self) -> None:
         """Close the file."""
@@ -253,11 +252,9 @@ class SqliteStore(_SqliteDatabase):
 
     def _migrate(self, connection: apsw.Connection) -> apsw.Connection:
         """Migrate the tables to the current schema; return the connection to use."""
-        application, version = read_version(connection)
-        empty = version == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
-        if not empty:
-            check_application(str(self._path), application)
-            check_version(str(self._path), version)
+        version = int(connection.execute("PRAGMA user_version").get)
+        if version > 0 or connection.execute("SELECT count(*) FROM sqlite_schema").get > 0:
+            _check_file(connection, str(self._path))
         if version < SCHEMA_VERSION:
             self._make_tables(connection, version)
         if not pages_are_verified(connection):
@@ -274,17 +271,15 @@ class SqliteStore(_SqliteDatabase):
 
     def _mend_notes(self, connection: apsw.Connection) -> None:
         """Drop totals that are damaged: they can be computed from the log, other notes cannot."""
-        read = "SELECT name, value, checksum FROM notes"
+        damaged = False
         try:
-            rows = list(connection.execute(read))
+            rows = list(connection.execute(NOTES.select))
         except apsw.Error as error:
-            if not is_damage(error):
+            if not _is_damage(error):
                 raise
-            verify_pages(connection, on=False)  # each row also has a checksum
-            rows = list(connection.execute(read))
             damaged = True
-        else:
-            damaged = False
+            verify_pages(connection, on=False)  # each row also has a checksum
+            rows = list(connection.execute(NOTES.select))
         kept = [row for row in rows if _is_whole(row)]
         lost = [row for row in rows if not _is_whole(row)]
         if damaged or lost:
@@ -296,7 +291,7 @@ class SqliteStore(_SqliteDatabase):
                     )
             with connection:
                 connection.execute("DELETE FROM notes")
-                connection.executemany("INSERT INTO notes VALUES (?, ?, ?)", kept)
+                connection.executemany(NOTES.insert, kept)
             connection.execute("PRAGMA wal_checkpoint")
             self.warnings.append(
                 f"{self._path}: damaged notes were mended; totals are computed anew from the log"
@@ -399,8 +394,7 @@ class SqliteReader(SqlReader):
         try:
             return list(self._connection.execute(statement, values))
         except apsw.Error as error:
-            kind = Damaged if is_damage(error) else StoreUnavailable
-            raise kind(f"{self.place} cannot be read: {describe(error)}") from error
+            raise _failure(error, f"{self.place} cannot be read") from error
 
     def end(self) -> int:
         return next((int(position) for (position,) in self._run(_END)), 0)
@@ -438,9 +432,7 @@ def open_reader(path: str | Path, place: str | None = None) -> SqliteReader:
         connection = open_file(str(path), apsw.SQLITE_OPEN_READWRITE)
         connection.set_busy_timeout(_BUSY_MS)
         connection.execute("PRAGMA query_only = ON")
-        application, version = read_version(connection)
-        check_application(str(path), application)
-        check_version(str(path), version, exactly=True)
+        _check_file(connection, str(path), exactly=True)
     except (apsw.Error, StoreError) as error:
         if connection is not None:
             connection.close(True)
@@ -452,7 +444,7 @@ def open_reader(path: str | Path, place: str | None = None) -> SqliteReader:
 
 def _is_whole(note: Row) -> bool:
     try:
-        verified("notes", note)
+        NOTES.verified(note)
     except Damaged:
         return False
     return True
@@ -467,20 +459,23 @@ def _make_private(path: Path) -> None:
             file.chmod(0o600)
 
 
-def is_damage(error: BaseException) -> bool:
-    """Return whether SQLite found that its file is not what was written."""
-    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
-        return True
-    return _extended(error) == apsw.SQLITE_IOERR_DATA
+def _has_damaged_page(error: BaseException) -> bool:
+    return getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_DATA
 
 
-def _extended(error: BaseException) -> int | None:
-    return getattr(error, "extendedresult", None)
+def _failure(error: BaseException, message: str) -> StoreUnavailable:
+    """Return the refusal with this message: Damaged where the file is not what was written."""
+    kind = Damaged if _is_damage(error) else StoreUnavailable
+    return kind(f"{message}: {describe(error)}")
+
+
+def _is_damage(error: BaseException) -> bool:
+    return isinstance(error, apsw.CorruptError | apsw.NotADBError) or _has_damaged_page(error)
 
 
 def describe(error: BaseException) -> str:
     """Return SQLite's reason in words."""
-    if _extended(error) == apsw.SQLITE_IOERR_DATA:
+    if _has_damaged_page(error):
         return "a page of the file is damaged (its checksum differs)"
     return str(error)
 
@@ -498,14 +493,8 @@ def _write_sessions_anew(connection: apsw.Connection) -> None:
         connection.execute(sql)
 
 
-def read_version(connection: apsw.Connection) -> tuple[int, int]:
-    """Return the application id and the schema version of a file."""
-    application = connection.execute("PRAGMA application_id").get
-    version = connection.execute("PRAGMA user_version").get
-    return int(application), int(version)
-
-
-def check_application(name: str, application: int) -> None:
-    """Refuse a file that is no store."""
-    if application != APPLICATION_ID:
+def _check_file(connection: apsw.Connection, name: str, *, exactly: bool = False) -> None:
+    """Refuse a file that is no store, or of a version that cannot be read."""
+    if connection.execute("PRAGMA application_id").get != APPLICATION_ID:
         raise StoreError(f"{name} is a SQLite file, but not a store of latentbandits")
+    check_version(name, connection.execute("PRAGMA user_version").get, exactly=exactly)
