@@ -12,7 +12,7 @@ import urllib.request
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException
 from pathlib import Path
 from typing import TypeAlias
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
-# Resumable download of the official archive into a cache folder, checked by published digests.
+# Download of the official archive into a cache folder, checked by published digests.
 
 _CHUNK = 2**16
 _TIMEOUT = 30  # seconds without data
@@ -85,45 +85,27 @@ def fetch(
 
 
 def _download(archive: Archive, target: Path, files: Sequence[str], start: Advance | None) -> None:
-    """Download to `target`.partial, resuming an earlier attempt; rename it when complete."""
+    """Download to `target`.partial, and rename it when complete."""
     sys.stderr.write(archive.terms)
     partial = target.with_name(target.name + ".partial")
-    done = partial.stat().st_size if partial.is_file() else 0
-    request = urllib.request.Request(archive.url)
-    if done:
-        request.add_header("Range", f"bytes={done}-")
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
-            if response.status != 206:  # the server does not resume, and sends the whole file
-                done = 0
-            total = done + int(response.headers.get("Content-Length") or 0)
+        with urllib.request.urlopen(archive.url, timeout=_TIMEOUT) as response:
+            total = int(response.headers.get("Content-Length") or 0)
             advance = start(f"downloading {archive.name}", total) if start else _ignore
-            advance(done)
-            got = _append(response, partial, done, advance)
-    except urllib.error.HTTPError as error:
-        if error.code != 416:  # 416: the partial file is complete; its digests are checked
-            raise ConnectionError(_no_way(archive, target, files, f"{error}")) from None
+            with partial.open("wb") as file:
+                while chunk := response.read(_CHUNK):
+                    file.write(chunk)
+                    advance(len(chunk))
     except (OSError, HTTPException) as error:
-        reason = getattr(error, "reason", None) or error
+        reason = error.reason if type(error) is urllib.error.URLError else error
         raise ConnectionError(_no_way(archive, target, files, str(reason))) from None
-    else:
-        if got < total:
-            raise ConnectionError(
-                f"the download of {archive.url} broke off after {got:,} of {total:,} bytes; the "
-                "partial file is kept: run the command again to resume"
-            )
+    got = partial.stat().st_size
+    if got < total:
+        raise ConnectionError(
+            f"the download of {archive.url} broke off after {got:,} of {total:,} bytes: run the "
+            "command again"
+        )
     partial.rename(target)
-
-
-def _append(
-    response: HTTPResponse, partial: Path, done: int, advance: Callable[[int], None]
-) -> int:
-    with partial.open("r+b" if done else "wb") as file:
-        file.seek(done)
-        while chunk := response.read(_CHUNK):
-            file.write(chunk)
-            advance(len(chunk))
-        return file.tell()
 
 
 def _no_way(archive: Archive, target: Path, files: Sequence[str], reason: str) -> str:

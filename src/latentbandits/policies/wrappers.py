@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.linear.gaussian import UserSums, condition_on_sums
 from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.protocol import Context
 from latentbandits.policies import decision
@@ -44,36 +45,27 @@ class FeatureSums(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class RidgeUCB(LargestScore[FeatureSums]):
-    """x'theta + alpha sqrt(x' A^-1 x), A = ridge I + sum x x', solved anew for every decision.
+class SummedLinUCB(LargestScore[FeatureSums]):
+    """LinUCB on sums: the posterior is computed anew for every decision.
 
-    >>> policy = RidgeUCB(n_features=2, alpha=1.0, ridge=1.0)
+    >>> policy = SummedLinUCB(LinUCB(n_features=2))
     >>> policy.decide(policy.init(), [[[1.0, 0.0], [0.0, 2.0]]], np.random.default_rng(0)).action
     array([1])
     """
 
-    n_features: int
-    alpha: float
-    ridge: float
+    policy: LinUCB
 
     def init(self, n_sessions: int = 1) -> FeatureSums:
-        n, d = checks.session_count(n_sessions, None), self.n_features
+        n, d = checks.session_count(n_sessions, None), self.policy.n_features
         return FeatureSums(np.zeros((n, d, d)), np.zeros((n, d)))
 
     def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
-        features = checks.features(context, n_sessions, self.n_features)
-        return features, features.shape[1]
+        return self.policy.checked_context(context, n_sessions)
 
     def _scores(self, belief: FeatureSums, asked: Asked) -> FloatArray:
-        precision = belief.squares + self.ridge * np.eye(self.n_features)
-        columns = np.concatenate(
-            [belief.products[:, :, None], asked.context.swapaxes(1, 2)], axis=2
-        )
-        solved = np.linalg.solve(precision, columns)
-        mean = (asked.context @ solved[:, :, :1])[:, :, 0]
-        variance = np.einsum("nkd,ndk->nk", asked.context, solved[:, :, 1:])
-        index: FloatArray = mean + self.alpha * np.sqrt(np.maximum(variance, 0.0))
-        return index
+        unused = np.zeros(len(belief.products))  # the posterior of known noise needs no more sums
+        sums = UserSums(belief.squares, belief.products, unused, unused)
+        return self.policy._scores(condition_on_sums(self.policy.model, sums)[1], asked)
 
     def _learn(self, belief: FeatureSums, outcome: Outcome) -> FeatureSums:
         x = outcome.context[np.arange(len(outcome.action)), outcome.action]
@@ -135,9 +127,7 @@ class _Forgetting(Wrapper[ForgettingT], ABC, Generic[ForgettingT]):
     def _inner(self) -> CheckedPolicy[Any]:
         """The policy on sums: LinUCB's own belief is their solution."""
         policy = self.policy
-        if isinstance(policy, LinUCB):
-            return RidgeUCB(policy.n_features, policy.alpha, policy.ridge)
-        return policy
+        return SummedLinUCB(policy) if isinstance(policy, LinUCB) else policy
 
     def state_probabilities(self, belief: ForgettingT) -> FloatArray:
         """Return the state probabilities of the inner policy."""
