@@ -75,11 +75,14 @@ def archive(server, **changed):
 def test_downloads_once_and_then_uses_the_cache(server, tmp_path, capsys):
     seen = []
 
-    def start(description, total):
-        seen.append((description, total))
-        return seen.append
+    class Progress:
+        def start(self, description, total):
+            seen.append((description, total))
 
-    folder = fetch(archive(server), tmp_path / "cache", FILES, start)
+        def advance(self, steps):
+            seen.append(steps)
+
+    folder = fetch(archive(server), tmp_path / "cache", FILES, Progress())
     assert (folder / "movies.dat").read_text() == "1::A Film (1999)::Drama\n"
     assert sorted(path.name for path in folder.iterdir()) == ["README", "movies.dat", "ratings.dat"]
     assert seen[0] == ("downloading ml-1m.zip", len(Server.body))

@@ -10,23 +10,20 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.report.report import Progress, Silent
 
 # Download of the official archive into a cache folder, checked by published digests.
 
 _CHUNK = 2**16
 _TIMEOUT = 30  # seconds without data
-
-Advance: TypeAlias = Callable[[str, int], Callable[[int], None]]
-"""A function of a description and a total number of bytes; it returns a function of each step."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def cache_folder() -> Path:
 
 
 def fetch(
-    archive: Archive, cache: Path, files: Sequence[str], start: Advance | None = None
+    archive: Archive, cache: Path, files: Sequence[str], progress: Progress | None = None
 ) -> Path:
     """Return the folder with the archive's `files`: from the cache, or downloaded into it."""
     folder = cache / archive.folder
@@ -77,28 +74,28 @@ def fetch(
     cache.mkdir(parents=True, exist_ok=True)
     zipped = cache / archive.name
     if not zipped.is_file():
-        _download(archive, zipped, files, start)
+        _download(archive, zipped, files, progress or Silent())
     _check_digests(archive, zipped)
     _extract(archive, zipped, folder, files)
     zipped.unlink()
     return folder
 
 
-def _download(archive: Archive, target: Path, files: Sequence[str], start: Advance | None) -> None:
+def _download(archive: Archive, target: Path, files: Sequence[str], bar: Progress) -> None:
     """Download to `target`.partial, and rename it when complete."""
     sys.stderr.write(archive.terms)
     partial = target.with_name(target.name + ".partial")
     try:
         with urllib.request.urlopen(archive.url, timeout=_TIMEOUT) as response:
             total = int(response.headers.get("Content-Length") or 0)
-            advance = start(f"downloading {archive.name}", total) if start else _ignore
+            bar.start(f"downloading {archive.name}", total)
             with partial.open("wb") as file:
                 while chunk := response.read(_CHUNK):
                     file.write(chunk)
-                    advance(len(chunk))
+                    bar.advance(len(chunk))
     except (OSError, HTTPException) as error:
-        reason = error.reason if type(error) is urllib.error.URLError else error
-        raise ConnectionError(_no_way(archive, target, files, str(reason))) from None
+        reason = str(error.reason if type(error) is urllib.error.URLError else error)
+        raise ConnectionError(_no_way(archive, target, files, reason)) from None
     got = partial.stat().st_size
     if got < total:
         raise ConnectionError(
@@ -145,10 +142,6 @@ def _extract(archive: Archive, zipped: Path, folder: Path, files: Sequence[str])
         (Path(scratch) / archive.folder).rename(folder)
 
 
-def _ignore(steps: int) -> None:
-    """Show no progress."""
-
-
 FILES = ("ratings.dat", "movies.dat")
 ENVIRONMENT_VARIABLE = "LATENTBANDITS_DATA"
 
@@ -183,9 +176,9 @@ def given_folder(data: str | None) -> Path | None:
     return folder
 
 
-def find_folder(data: str | None, start: Advance | None = None) -> Path:
+def find_folder(data: str | None, progress: Progress | None = None) -> Path:
     """Return the folder of the data: the given one, else the cache, downloaded if necessary."""
-    return given_folder(data) or fetch(MOVIELENS_1M, cache_folder(), FILES, start)
+    return given_folder(data) or fetch(MOVIELENS_1M, cache_folder(), FILES, progress)
 
 
 def load(folder: Path) -> Ratings:
