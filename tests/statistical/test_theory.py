@@ -1,12 +1,14 @@
 """Theorems 1 and 2, Corollaries 1 and 2: measured regret below the bound on the whole grid."""
 
 import math
+from argparse import Namespace
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from latentbandits import Decision, simulate
+from latentbandits.experiments.experiment import Work
 from latentbandits.experiments.theory import (
     BoundCheck,
     Cell,
@@ -30,7 +32,8 @@ class Silent:
 @pytest.fixture(scope="module")
 def checks():
     progress = Silent()
-    actual = check_bounds(seed=1, executor=None, progress=progress, runs=30, horizon=500)
+    work = Work(Namespace(seed=1, horizon=500), None, progress)
+    actual = check_bounds(work, runs=30)
     assert progress.seen == progress.total == 72
     return actual
 

@@ -5,6 +5,7 @@ import pytest
 
 from latentbandits import EXP4, UCB1, Decision, GaussianArms, LinearGaussian, mmIDS, mmTS, mTS, mUCB
 from latentbandits.policies import Exploring, Popularity, Uniform
+from latentbandits.policies.protocol import Asked
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.testing import check_policy
 
@@ -97,7 +98,7 @@ def test_the_share_that_counts_the_explored_action_would_be_biased():
     """The planted bug: adding an explored action to the draws makes rare actions seem likelier."""
     policy, rng, n, draws, e = mmTS(LINEAR), np.random.default_rng(4), 40_000, 10, 0.2
     x = np.repeat(np.array([[[3.0, 0.0], [0.0, 3.0], [0.1, 0.1], [-3.0, -3.0]]]), n, axis=0)
-    action, _ = policy.sample_actions(policy.init(n), x, None, draws, rng)
+    action, _ = policy.sample_actions(policy.init(n), Asked(x, None, rng), draws)
     explored = rng.random(n) < e
     played = np.where(explored, rng.integers(4, size=n), action[:, 0])
     counted = (action == played[:, None]).sum(axis=1) + explored

@@ -34,6 +34,7 @@ from latentbandits.models.clicks import PositionClicks
 from latentbandits.models.composed.known import Known
 from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.policies.lists import CountedDraws, unroll
+from latentbandits.policies.protocol import Asked
 from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.testing import check_policy
 from tests.reference.lists import (
@@ -464,12 +465,13 @@ def counted_lists(learned, weighted):
     belief = policy.init(n)
     for action, reward in learned:
         belief = policy.update(belief, None, Decision.logged([action] * n), [reward] * n)
-    drawn = policy.draw_rewards(belief, None, draws + 1, rng)
+    drawn = policy.draw_rewards(belief, Asked(None, None, rng), draws + 1)
     counted = CountedDraws(policy, None, rng, drawn, Cascade() if weighted else Each())
     shown = unroll(policy, belief, None, counted.decide, 3, Cascade())
     exact = []
     for one in shown.positions:
-        chances = policy.count_probabilities(belief, None, one.eligible, 50_000, rng).values
+        asked = Asked(None, one.eligible, rng)
+        chances = policy.count_probabilities(belief, asked, 50_000).values
         exact.append(chances[np.arange(n), one.action])
         belief = policy.update_position(belief, None, one, np.zeros(n), last=False)
     chance = np.stack(exact, axis=1)

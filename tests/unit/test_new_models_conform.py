@@ -37,7 +37,7 @@ from latentbandits import (
 from latentbandits.models.composed.known import with_catch_all
 from latentbandits.models.protocol import is_order_free
 from latentbandits.policies.decision import Decision
-from latentbandits.policies.wrappers import RidgeUCB
+from latentbandits.policies.wrappers import SummedLinUCB
 from latentbandits.serving.engine.models import draws_depend_on_order
 from latentbandits.testing import check_model, check_policy
 from tests.reference.particles import Particles
@@ -275,7 +275,7 @@ def test_policies_of_a_moving_world_conform(policy, context):
 
 
 def test_linucb_on_sums_conforms():
-    check_policy(RidgeUCB(D, alpha=1.0, ridge=1.0), K, features)
+    check_policy(SummedLinUCB(LinUCB(D)), K, features)
 
 
 def test_a_known_offset_is_the_log_odds_of_an_intercept():

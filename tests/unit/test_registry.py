@@ -1,6 +1,5 @@
 """The one list of policies: names, options, inputs, and how a policy of one's own joins it."""
 
-import json
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from latentbandits import (
 )
 from latentbandits.experiments.synthetic import policies as synthetic_policies
 from latentbandits.policies import registry
-from latentbandits.policies.registry import Entry, Inputs, PolicySpec, build, entries, find, parse
+from latentbandits.policies.registry import Entry, Inputs, build, entries, find, parse
 
 RNG = np.random.default_rng(5)
 ARMS = GaussianArms(RNG.random((3, 4)), 0.5, 0.2, [0.2, 0.3, 0.5])
@@ -49,11 +48,10 @@ def own_policies():
         "TS(prior_mean=-1e-3, prior_spread=2)",
     ],
 )
-def test_text_specification_and_json_are_the_same(text):
+def test_text_and_specification_are_the_same(text):
     spec = parse(text)
     assert str(spec) == text.replace("-1e-3", "-0.001")
     assert parse(str(spec)) == spec
-    assert PolicySpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
     assert hash(parse(text)) == hash(spec)
 
 
@@ -89,12 +87,6 @@ def test_a_policy_inside_a_policy_needs_no_quotes():
 def test_what_cannot_be_a_policy_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
         parse(text)
-
-
-@pytest.mark.parametrize("value", [{}, {"name": 3}, {"name": "mTS", "options": 4}, []])
-def test_stored_policies_are_checked(value):
-    with pytest.raises(ValueError, match=r"stored as|name of a policy"):
-        PolicySpec.from_json(value)
 
 
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.name)

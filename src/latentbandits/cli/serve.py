@@ -101,7 +101,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
                 in_words(default) if name in TIMES and default else json.dumps(default).strip('"')
             )
             options: dict[str, Any] = {"metavar": "TIME" if name in TIMES else _metavar(described)}
-            options["choices"] = _choices(described) or None
+            choices = [value for value in get_args(described) if isinstance(value, str)]
+            if choices:
+                options = {"choices": choices}
             if default is False:  # this flag has no value
                 options = {"action": "store_const", "const": True}
             known = "" if default in (None, "") or default is False else f" (default: {shown})"
@@ -109,13 +111,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
             group.add_argument(flag, help=meta.description + known, **options)
 
 
-def _choices(described: Any) -> list[str]:
-    return [value for value in get_args(described) if isinstance(value, str)]
-
-
 def _metavar(described: Any) -> str:
-    if _choices(described):
-        return "{" + ",".join(_choices(described)) + "}"
     kinds = {int: "N", float: "X", float | None: "X", bool: "{true,false}"}
     return kinds.get(described, "TEXT")
 

@@ -18,7 +18,7 @@ from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.protocol import Context
 from latentbandits.policies.decision import ANYONE, Decision, at
 from latentbandits.policies.latent.ucb import mmGreedy
-from latentbandits.policies.protocol import AnyPolicy, after_pause
+from latentbandits.policies.protocol import AnyPolicy, Asked, after_pause
 
 
 class Followed(NamedTuple):
@@ -108,7 +108,7 @@ def probabilities(
     """
     context, eligible = round_.context, round_.eligible
     if draws is not None:
-        counted = policy.count_probabilities(belief, context, eligible, draws, rng)
+        counted = policy.count_probabilities(belief, Asked(context, eligible, rng), draws)
         if counted is not None:
             return counted.values
     known = policy.action_probabilities(belief, context, rng, eligible=eligible)

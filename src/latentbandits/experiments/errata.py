@@ -23,7 +23,7 @@ from latentbandits.models.numerics.arrays import log_normal_density
 from latentbandits.options import Option, positive
 from latentbandits.policies import TS, decision, mmTS
 from latentbandits.policies.checked import Asked, Choice, Outcome, PosteriorPolicy
-from latentbandits.policies.decision import ActionProbabilities, check_state
+from latentbandits.policies.decision import check_state
 from latentbandits.report.report import Report, Table
 from latentbandits.simulation import Results
 from latentbandits.simulation.simulate import PolicyMaker
@@ -84,10 +84,6 @@ class PrintedThompson(PosteriorPolicy[PrintedBelief]):
         sums[session, :, outcome.action] += counted * outcome.reward[:, None]
         weighed = believed if self.marginal_indicator else 1.0
         return PrintedBelief(belief.log_weights + weighed * log_predictive, counts, sums)
-
-    def _probabilities(self, belief: PrintedBelief, asked: Asked) -> ActionProbabilities:
-        shape = (len(belief.log_weights), self.model.n_actions)
-        return ActionProbabilities(np.full(shape, np.nan), "none")
 
     def _prior(self) -> tuple[FloatArray, FloatArray]:
         return self.model.means, self.model.spread**2
@@ -194,11 +190,6 @@ class PrintedLinearThompson(PosteriorPolicy[PrintedLinearBelief]):
             covariance = np.linalg.inv(covariance)
         variance = np.einsum("nd,nde,ne->n", x, covariance, x) + self.model.noise**2
         return log_normal_density(reward - np.einsum("nd,nd->n", x, mean), variance)
-
-    def _probabilities(self, belief: PrintedLinearBelief, asked: Asked) -> ActionProbabilities:
-        _, n_actions = self.checked_context(asked.context, len(belief.log_weights))
-        shape = (len(belief.log_weights), n_actions)
-        return ActionProbabilities(np.full(shape, np.nan), "none")
 
 
 # The cost of the errors in the paper's appendix: `latentbandits reproduce errata`.

@@ -27,7 +27,7 @@ from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.options import Option, above_zero, choose, positive
 from latentbandits.policies.latent.ucb import average_item_slack
 from latentbandits.policies.registry import PolicySpec
-from latentbandits.report.report import Claim, Estimate, Progress, Report, Table
+from latentbandits.report.report import Claim, Estimate, Report, Table
 from latentbandits.simulation import Results, pool
 from latentbandits.simulation.simulate import PolicyMaker, PolicyResult, makers
 
@@ -205,7 +205,7 @@ class MovieLensExperiment(frame.Experiment):
         options = work.options
         settings = Settings(**{name: getattr(options, name) for name in asdict(Settings())})
         chosen = choose("policy", options.policies, POLICIES)
-        data = load(find_folder(options.data, _bytes_shown_by(work.progress)))
+        data = load(find_folder(options.data, work.progress))
         kept = keep_active(data, settings.more_than)
         sweep = {
             reg: _play(work, kept, chosen, replace(settings, reg=reg))
@@ -324,14 +324,6 @@ def _numbers(measured: str) -> str:
 def _amount(settings: Settings) -> str:
     splits = "" if settings.splits == 1 else f" in each of {settings.splits} splits"
     return f"{settings.users} users played{splits}"
-
-
-def _bytes_shown_by(progress: Progress) -> Callable[[str, int], Callable[[int], None]]:
-    def start(description: str, total: int) -> Callable[[int], None]:
-        progress.start(description, total)
-        return progress.advance
-
-    return start
 
 
 # The split of ratings into a half to learn from and a half that serves as truth (Section 5.2).

@@ -10,23 +10,20 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.report.report import Progress, Silent
 
-# Resumable download of the official archive into a cache folder, checked by published digests.
+# Download of the official archive into a cache folder, checked by published digests.
 
 _CHUNK = 2**16
 _TIMEOUT = 30  # seconds without data
-
-Advance: TypeAlias = Callable[[str, int], Callable[[int], None]]
-"""A function of a description and a total number of bytes; it returns a function of each step."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def cache_folder() -> Path:
 
 
 def fetch(
-    archive: Archive, cache: Path, files: Sequence[str], start: Advance | None = None
+    archive: Archive, cache: Path, files: Sequence[str], progress: Progress | None = None
 ) -> Path:
     """Return the folder with the archive's `files`: from the cache, or downloaded into it."""
     folder = cache / archive.folder
@@ -77,53 +74,35 @@ def fetch(
     cache.mkdir(parents=True, exist_ok=True)
     zipped = cache / archive.name
     if not zipped.is_file():
-        _download(archive, zipped, files, start)
+        _download(archive, zipped, files, progress or Silent())
     _check_digests(archive, zipped)
     _extract(archive, zipped, folder, files)
     zipped.unlink()
     return folder
 
 
-def _download(archive: Archive, target: Path, files: Sequence[str], start: Advance | None) -> None:
-    """Download to `target`.partial, resuming an earlier attempt; rename it when complete."""
+def _download(archive: Archive, target: Path, files: Sequence[str], bar: Progress) -> None:
+    """Download to `target`.partial, and rename it when complete."""
     sys.stderr.write(archive.terms)
     partial = target.with_name(target.name + ".partial")
-    done = partial.stat().st_size if partial.is_file() else 0
-    request = urllib.request.Request(archive.url)
-    if done:
-        request.add_header("Range", f"bytes={done}-")
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
-            if response.status != 206:  # the server does not resume, and sends the whole file
-                done = 0
-            total = done + int(response.headers.get("Content-Length") or 0)
-            advance = start(f"downloading {archive.name}", total) if start else _ignore
-            advance(done)
-            got = _append(response, partial, done, advance)
-    except urllib.error.HTTPError as error:
-        if error.code != 416:  # 416: the partial file is complete; its digests are checked
-            raise ConnectionError(_no_way(archive, target, files, f"{error}")) from None
+        with urllib.request.urlopen(archive.url, timeout=_TIMEOUT) as response:
+            total = int(response.headers.get("Content-Length") or 0)
+            bar.start(f"downloading {archive.name}", total)
+            with partial.open("wb") as file:
+                while chunk := response.read(_CHUNK):
+                    file.write(chunk)
+                    bar.advance(len(chunk))
     except (OSError, HTTPException) as error:
-        reason = getattr(error, "reason", None) or error
-        raise ConnectionError(_no_way(archive, target, files, str(reason))) from None
-    else:
-        if got < total:
-            raise ConnectionError(
-                f"the download of {archive.url} broke off after {got:,} of {total:,} bytes; the "
-                "partial file is kept: run the command again to resume"
-            )
+        reason = str(error.reason if type(error) is urllib.error.URLError else error)
+        raise ConnectionError(_no_way(archive, target, files, reason)) from None
+    got = partial.stat().st_size
+    if got < total:
+        raise ConnectionError(
+            f"the download of {archive.url} broke off after {got:,} of {total:,} bytes: run the "
+            "command again"
+        )
     partial.rename(target)
-
-
-def _append(
-    response: HTTPResponse, partial: Path, done: int, advance: Callable[[int], None]
-) -> int:
-    with partial.open("r+b" if done else "wb") as file:
-        file.seek(done)
-        while chunk := response.read(_CHUNK):
-            file.write(chunk)
-            advance(len(chunk))
-        return file.tell()
 
 
 def _no_way(archive: Archive, target: Path, files: Sequence[str], reason: str) -> str:
@@ -163,10 +142,6 @@ def _extract(archive: Archive, zipped: Path, folder: Path, files: Sequence[str])
         (Path(scratch) / archive.folder).rename(folder)
 
 
-def _ignore(steps: int) -> None:
-    """Show no progress."""
-
-
 FILES = ("ratings.dat", "movies.dat")
 ENVIRONMENT_VARIABLE = "LATENTBANDITS_DATA"
 
@@ -201,9 +176,9 @@ def given_folder(data: str | None) -> Path | None:
     return folder
 
 
-def find_folder(data: str | None, start: Advance | None = None) -> Path:
+def find_folder(data: str | None, progress: Progress | None = None) -> Path:
     """Return the folder of the data: the given one, else the cache, downloaded if necessary."""
-    return given_folder(data) or fetch(MOVIELENS_1M, cache_folder(), FILES, start)
+    return given_folder(data) or fetch(MOVIELENS_1M, cache_folder(), FILES, progress)
 
 
 def load(folder: Path) -> Ratings:

@@ -97,13 +97,10 @@ class SyntheticExperiment(frame.Experiment):
             name: work.play(self.name, frame.Setting(name, environment, chosen))
             for name, environment in SETTINGS.items()
         }
-        bounds = theory.check_bounds(
-            work.options.seed, work.executor, work.progress, horizon=horizon
-        )
         return Report(
             settings={"policies": list(chosen)},
             policies=frame.policy_rows(results),
-            claims=frame.check_all(CLAIMS, results) + theory.claims(bounds),
+            claims=frame.check_all(CLAIMS, results) + theory.claims(theory.check_bounds(work)),
             tables=[
                 policy_table(f"{name}, {runs} runs", frame.policy_rows({name: result}))
                 for name, result in results.items()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import chain, product
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from latentbandits.models.checks import FloatArray
 from latentbandits.options import Option, positive
 from latentbandits.policies import mmTS, mmUCB, mTS, mUCB
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.report.report import Claim, Progress, Report, Table
+from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Estimate, simulate
 from latentbandits.simulation.simulate import PolicyMaker
 
@@ -129,24 +128,13 @@ THEOREMS: Mapping[str, tuple[str, str, float]] = {
 }
 
 
-def check_bounds(
-    seed: int,
-    executor: Executor | None,
-    progress: Progress,
-    runs: int = RUNS,
-    horizon: int = max(HORIZONS),
-) -> list[BoundCheck]:
-    """Check every theorem in every cell of the grid; no cell is longer than `horizon`."""
-    horizons = sorted({min(n, horizon) for n in HORIZONS})
-    grid = list(product(N_STATES, N_ACTIONS, horizons, NOISES, (0.0, MODEL_NOISE)))
-    progress.start("regret bounds", len(grid))
-    checks: list[BoundCheck] = []
-    play = partial(_check_cell, seed=seed, runs=runs)
+def check_bounds(work: Work, runs: int = RUNS) -> list[BoundCheck]:
+    """Check every theorem in every cell of the grid; no cell is longer than the horizon."""
+    horizons = sorted({min(n, work.options.horizon) for n in HORIZONS})
+    grid = product(N_STATES, N_ACTIONS, horizons, NOISES, (0.0, MODEL_NOISE))
     cells = [Cell(*values) for values in grid]
-    for bounds in map(play, cells) if executor is None else executor.map(play, cells):
-        checks += bounds
-        progress.advance(1)
-    return checks
+    check = partial(_check_cell, seed=work.options.seed, runs=runs)
+    return list(chain.from_iterable(work.map("regret bounds", check, cells)))
 
 
 def _check_cell(cell: Cell, seed: int, runs: int) -> list[BoundCheck]:
@@ -218,10 +206,7 @@ class TheoryExperiment(Experiment):
     )
 
     def measure(self, work: Work) -> Report:
-        options = work.options
-        checks = check_bounds(
-            options.seed, work.executor, work.progress, options.runs, options.horizon
-        )
+        checks = check_bounds(work, work.options.runs)
         return Report(
             policies=[_row(check) for check in checks],
             claims=claims(checks),

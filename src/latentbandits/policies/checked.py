@@ -21,6 +21,7 @@ from latentbandits.policies.decision import (
     check_eligible,
     check_outcome,
 )
+from latentbandits.policies.protocol import Asked as Asked
 from latentbandits.policies.protocol import BeliefT, LearnsFrom, Policy, hidden_looks
 
 _NO_GENERATOR = "rng must be a numpy Generator, numpy.random.default_rng(seed); got {!r}"
@@ -35,14 +36,6 @@ class Choice(NamedTuple):
     kind: PropensityKind
 
 
-class Asked(NamedTuple):
-    """A request to decide for a batch of sessions, checked."""
-
-    context: Any  # None, features (n_sessions, n_actions, n_features), or a Visit
-    eligible: BoolArray | None
-    rng: np.random.Generator
-
-
 class Outcome(NamedTuple):
     """One rewarded decision of each session, checked."""
 
@@ -55,7 +48,9 @@ class Outcome(NamedTuple):
 
 
 class CheckedPolicy(Policy[BeliefT], ABC):
-    """Base class; a subclass has `checked_context`, `_choose`, `_learn` and `_probabilities`.
+    """Base class; a subclass has `checked_context`, `_choose` and `_learn`.
+
+    If the probabilities of its actions are known, it has `_probabilities` too.
 
     A belief is a NamedTuple whose first field is an array with sessions first.
     """
@@ -74,11 +69,17 @@ class CheckedPolicy(Policy[BeliefT], ABC):
         """Choose an eligible action for every session; `propensity=False` saves its cost."""
         if not _is_generator(rng):
             raise TypeError(_NO_GENERATOR.format(rng))
+        asked = self._asked(belief, context, eligible, rng)
+        chosen = self._choose(belief, asked, propensity)
+        return Decision(*chosen, self.name, asked.eligible)
+
+    def _asked(
+        self, belief: BeliefT, context: Any, eligible: ArrayLike | None, rng: np.random.Generator
+    ) -> Asked:
+        """Return the checked request; ValueError if it is impossible."""
         n = _n_sessions(belief)
         features, n_actions = self.checked_context(context, n)
-        mask = check_eligible(eligible, n, n_actions)
-        chosen = self._choose(belief, Asked(features, mask, rng), propensity)
-        return Decision(*chosen, self.name, mask)
+        return Asked(features, check_eligible(eligible, n, n_actions), rng)
 
     def update(
         self, belief: BeliefT, context: Any, decision: Decision, reward: ArrayLike
@@ -123,10 +124,7 @@ class CheckedPolicy(Policy[BeliefT], ABC):
 
         `rng` is used only where the kind is "counted" or "conditional".
         """
-        n = _n_sessions(belief)
-        features, n_actions = self.checked_context(context, n)
-        mask = check_eligible(eligible, n, n_actions)
-        return self._probabilities(belief, Asked(features, mask, rng))
+        return self._probabilities(belief, self._asked(belief, context, eligible, rng))
 
     def state_probabilities(self, belief: BeliefT) -> FloatArray:
         """Return P(s) given the session's rewards, `(n_sessions, n_states)`."""
@@ -145,8 +143,23 @@ class CheckedPolicy(Policy[BeliefT], ABC):
     @abstractmethod
     def _learn(self, belief: BeliefT, outcome: Outcome) -> BeliefT: ...
 
-    @abstractmethod
-    def _probabilities(self, belief: BeliefT, asked: Asked) -> ActionProbabilities: ...
+    def _probabilities(self, belief: BeliefT, asked: Asked) -> ActionProbabilities:
+        """Return the distribution over actions; here it is unknown."""
+        n = _n_sessions(belief)
+        shape = n, self.checked_context(asked.context, n)[1]
+        return ActionProbabilities(np.full(shape, np.nan), "none")
+
+    def _with_propensity(
+        self, belief: BeliefT, asked: Asked, action: IntArray, state: IntArray
+    ) -> Choice:
+        """Return a choice with its propensity by `_probabilities`."""
+        probabilities = self._probabilities(belief, asked)
+        if probabilities.kind == "none":
+            return Choice(action, state, None, "none")
+        chance = decision.at(probabilities.values, action)
+        if probabilities.kind == "counted":  # the decision itself counts as a draw, so never zero
+            chance = (chance * self.propensity_draws + 1) / (self.propensity_draws + 1)
+        return Choice(action, state, chance, probabilities.kind)
 
 
 class Wrapper(CheckedPolicy[BeliefT], ABC):

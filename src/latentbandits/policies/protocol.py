@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.beliefs.encoding import StandsFor
+from latentbandits.lazy import cached_property
 from latentbandits.models.attributes.columns import Row
 from latentbandits.models.attributes.parts import Gate, part
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
@@ -25,6 +25,14 @@ from latentbandits.policies.decision import ActionProbabilities, Decision
 
 BeliefT = TypeVar("BeliefT")
 LearnsFrom = Literal["any", "own"]
+
+
+class Asked(NamedTuple):
+    """A request to decide for a batch of sessions, checked."""
+
+    context: Any  # None, features (n_sessions, n_actions, n_features), or a Visit
+    eligible: BoolArray | None
+    rng: np.random.Generator
 
 
 class ThreeMethods(Protocol[BeliefT]):
@@ -72,28 +80,28 @@ class Policy(ABC, Generic[BeliefT]):
         """The name that its decisions carry."""
         return type(self).__name__
 
-    @property
+    @cached_property
     def n_states(self) -> int:
         """The number of latent states that `state_probabilities` tells apart."""
         return 1
 
-    @property
+    @cached_property
     def model_or_none(self) -> KnownModel | None:
         """The model that it was given, or made for itself; None if it has none."""
         return None
 
-    @property
+    @cached_property
     def for_clicks(self) -> bool:
         """Whether it can learn from clicks: its model has rewards of 0 and 1, or it has none."""
         model = self.model_or_none
         return model is None or support_of(model) == BINARY
 
-    @property
+    @cached_property
     def learns_unseen(self) -> bool:
         """Whether it learns from positions of which nobody knows whether they were looked at."""
         return False
 
-    @property
+    @cached_property
     def population_size(self) -> int | None:
         """The number of users that share a belief; None if each session has a belief of its own."""
         return None
@@ -212,39 +220,29 @@ class Policy(ABC, Generic[BeliefT]):
         return self.decide(belief, context, rng, eligible=eligible)
 
     def draw_rewards(
-        self, belief: BeliefT, context: Any, draws: int, rng: np.random.Generator
+        self, belief: BeliefT, asked: Asked, draws: int
     ) -> tuple[FloatArray, IntArray] | None:
         """Draw mean rewards `(n, draws, n_actions)` from the posterior, and states `(n, draws)`.
 
-        None: `decide` does not play the best action of such a draw. `context` is taken as checked.
+        None: `decide` does not play the best action of such a draw.
         """
         return None
 
     def sample_actions(
-        self,
-        belief: BeliefT,
-        context: Any,
-        eligible: BoolArray | None,
-        draws: int,
-        rng: np.random.Generator,
+        self, belief: BeliefT, asked: Asked, draws: int
     ) -> tuple[IntArray, IntArray] | None:
         """Draw independent decisions from one belief, and their states: `(n, draws)` both.
 
-        `context` and `eligible` are taken as checked. None: repeated calls of `decide` are as good.
+        None: repeated calls of `decide` are as good.
         """
         return None
 
     def count_probabilities(
-        self,
-        belief: BeliefT,
-        context: Any,
-        eligible: BoolArray | None,
-        draws: int,
-        rng: np.random.Generator,
+        self, belief: BeliefT, asked: Asked, draws: int
     ) -> ActionProbabilities | None:
         """Estimate `action_probabilities` from `draws` posterior draws: unbiased.
 
-        `context` and `eligible` are taken as checked. None: `action_probabilities` is as quick.
+        None: `action_probabilities` is as quick.
         """
         return None
 
@@ -262,21 +260,6 @@ def hidden_looks(policy: str) -> str:
 
 
 _METHODS = ("init", "decide", "update")
-_OPTIONAL = (
-    "order_free",
-    "learns_from",
-    "row_wise",
-    "propensity_draws",
-    "update_position",
-    "shift_state_prior",
-    "state_probabilities",
-    "mean_rewards",
-    "action_probabilities",
-    "decide_counting",
-    "draw_rewards",
-    "sample_actions",
-    "count_probabilities",
-)
 
 
 class Adopted(Policy[Any], StandsFor):
@@ -288,9 +271,9 @@ class Adopted(Policy[Any], StandsFor):
 
     def __init__(self, policy: ThreeMethods[Any]) -> None:
         self.stands_for: Any = policy
-        for member in _OPTIONAL:
-            if hasattr(policy, member):
-                setattr(self, member, getattr(policy, member))
+        for member in vars(Policy):
+            if not member.startswith("_") and hasattr(policy, member):
+                vars(self)[member] = getattr(policy, member)
 
     def __repr__(self) -> str:
         return repr(self.stands_for)
@@ -300,44 +283,18 @@ class Adopted(Policy[Any], StandsFor):
         return str(getattr(self.stands_for, "name", type(self.stands_for).__name__))
 
     @property
-    def n_states(self) -> int:
-        return int(getattr(self.stands_for, "n_states", 1))
-
-    @property
     def model_or_none(self) -> KnownModel | None:
         return getattr(self.stands_for, "model", None)
-
-    @property
-    def population_size(self) -> int | None:
-        return getattr(self.stands_for, "population_size", None)
-
-    @property
-    def for_clicks(self) -> bool:
-        return bool(getattr(self.stands_for, "for_clicks", super().for_clicks))
-
-    @property
-    def learns_unseen(self) -> bool:
-        return bool(getattr(self.stands_for, "learns_unseen", False))
 
     def init(self, n_sessions: int = 1) -> Any:
         return self.stands_for.init(n_sessions)
 
-    def decide(
-        self,
-        belief: Any,
-        context: Any,
-        rng: np.random.Generator,
-        *,
-        eligible: ArrayLike | None = None,
-        propensity: bool = True,
-    ) -> Decision:
-        decision: Decision = self.stands_for.decide(
-            belief, context, rng, eligible=eligible, propensity=propensity
-        )
+    def decide(self, *arguments: Any, **options: Any) -> Decision:
+        decision: Decision = self.stands_for.decide(*arguments, **options)
         return decision
 
-    def update(self, belief: Any, context: Any, decision: Decision, reward: ArrayLike) -> Any:
-        return self.stands_for.update(belief, context, decision, reward)
+    def update(self, *arguments: Any) -> Any:
+        return self.stands_for.update(*arguments)
 
     def checked_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
         n_actions = getattr(self.stands_for, "n_actions", None)

@@ -418,8 +418,7 @@ _LIBRARY = frozenset(_registered)
 
 # A policy's name and options, written as text: `mmTS(catch_all=True)`.
 #
-# The text is parsed once, to a name and literal options that can be stored as JSON. It is never
-# evaluated.
+# The text is parsed once, to a name and literal options. It is never evaluated.
 
 _LARGEST = 2**53  # every JSON reader takes integers up to this exactly
 _MAX_LENGTH = 1000
@@ -436,10 +435,8 @@ class PolicySpec:
             policy is given as its text.
 
     >>> spec = PolicySpec.from_text("EXP4(reward_range=[1, 5])")
-    >>> str(spec), spec.to_json()
-    ('EXP4(reward_range=(1, 5))', {'name': 'EXP4', 'options': {'reward_range': [1, 5]}})
-    >>> PolicySpec.from_json(spec.to_json()) == spec
-    True
+    >>> spec.name, spec.options, str(spec)
+    ('EXP4', {'reward_range': (1, 5)}, 'EXP4(reward_range=(1, 5))')
     """
 
     name: str
@@ -485,20 +482,6 @@ class PolicySpec:
             options[keyword.arg] = _value(text, keyword.arg, keyword.value)
         return cls(tree.func.id, options)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the name and the options as values that JSON has."""
-        return {"name": self.name, "options": {k: _listed(v) for k, v in self.options.items()}}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> PolicySpec:
-        """Return the specification that `to_json` wrote."""
-        try:
-            return cls(value["name"], dict(value.get("options") or {}))
-        except (KeyError, TypeError, AttributeError):
-            raise ValueError(
-                f"a policy is stored as {{'name': ..., 'options': {{...}}}}; got {value!r}"
-            ) from None
-
 
 def _value(text: str, option: str, node: ast.expr) -> Any:
     """Return the literal of an option; a policy inside a policy becomes its text."""
@@ -527,7 +510,3 @@ def _jsonable(name: str, value: Any) -> Any:
         f"the option {name} must be a number, text, True, False, None, or a list of these; "
         f"got {value!r}"
     )
-
-
-def _listed(value: Any) -> Any:
-    return [_listed(item) for item in value] if isinstance(value, tuple) else value

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.linear.gaussian import UserSums, condition_on_sums
 from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.protocol import Context
 from latentbandits.policies import decision
@@ -28,12 +29,7 @@ from latentbandits.policies.checked import (
     Wrapper,
 )
 from latentbandits.policies.classic import UCB1, LinUCB
-from latentbandits.policies.decision import (
-    ActionProbabilities,
-    Decision,
-    PropensityKind,
-    check_eligible,
-)
+from latentbandits.policies.decision import ActionProbabilities, Decision, PropensityKind
 from latentbandits.policies.latent.ucb import mmUCB, mUCB
 from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt
 from latentbandits.policies.registry import Inputs, build
@@ -49,36 +45,27 @@ class FeatureSums(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class RidgeUCB(LargestScore[FeatureSums]):
-    """x'theta + alpha sqrt(x' A^-1 x), A = ridge I + sum x x', solved anew for every decision.
+class SummedLinUCB(LargestScore[FeatureSums]):
+    """LinUCB on sums: the posterior is computed anew for every decision.
 
-    >>> policy = RidgeUCB(n_features=2, alpha=1.0, ridge=1.0)
+    >>> policy = SummedLinUCB(LinUCB(n_features=2))
     >>> policy.decide(policy.init(), [[[1.0, 0.0], [0.0, 2.0]]], np.random.default_rng(0)).action
     array([1])
     """
 
-    n_features: int
-    alpha: float
-    ridge: float
+    policy: LinUCB
 
     def init(self, n_sessions: int = 1) -> FeatureSums:
-        n, d = checks.session_count(n_sessions, None), self.n_features
+        n, d = checks.session_count(n_sessions, None), self.policy.n_features
         return FeatureSums(np.zeros((n, d, d)), np.zeros((n, d)))
 
     def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
-        features = checks.features(context, n_sessions, self.n_features)
-        return features, features.shape[1]
+        return self.policy.checked_context(context, n_sessions)
 
     def _scores(self, belief: FeatureSums, asked: Asked) -> FloatArray:
-        precision = belief.squares + self.ridge * np.eye(self.n_features)
-        columns = np.concatenate(
-            [belief.products[:, :, None], asked.context.swapaxes(1, 2)], axis=2
-        )
-        solved = np.linalg.solve(precision, columns)
-        mean = (asked.context @ solved[:, :, :1])[:, :, 0]
-        variance = np.einsum("nkd,ndk->nk", asked.context, solved[:, :, 1:])
-        index: FloatArray = mean + self.alpha * np.sqrt(np.maximum(variance, 0.0))
-        return index
+        unused = np.zeros(len(belief.products))  # the posterior of known noise needs no more sums
+        sums = UserSums(belief.squares, belief.products, unused, unused)
+        return self.policy._scores(condition_on_sums(self.policy.model, sums)[1], asked)
 
     def _learn(self, belief: FeatureSums, outcome: Outcome) -> FeatureSums:
         x = outcome.context[np.arange(len(outcome.action)), outcome.action]
@@ -140,9 +127,7 @@ class _Forgetting(Wrapper[ForgettingT], ABC, Generic[ForgettingT]):
     def _inner(self) -> CheckedPolicy[Any]:
         """The policy on sums: LinUCB's own belief is their solution."""
         policy = self.policy
-        if isinstance(policy, LinUCB):
-            return RidgeUCB(policy.n_features, policy.alpha, policy.ridge)
-        return policy
+        return SummedLinUCB(policy) if isinstance(policy, LinUCB) else policy
 
     def state_probabilities(self, belief: ForgettingT) -> FloatArray:
         """Return the state probabilities of the inner policy."""
@@ -351,13 +336,12 @@ class Exploring(Wrapper[Any]):
 
         Quicker than `decide` where the inner policy would integrate.
         """
-        features, n_actions = self.checked_context(context, 1)
-        mask = check_eligible(eligible, 1, n_actions)
-        drawn = self._inner.sample_actions(belief, features, mask, draws + 1, rng)
+        asked = self._asked(belief, context, eligible, rng)
+        drawn = self._inner.sample_actions(belief, asked, draws + 1)
         if drawn is None:
             return self.decide(belief, context, rng, eligible=eligible)
-        inner = _from_draws(*drawn, n_actions)
-        return Decision(*self._explore(inner, Asked(features, mask, rng)), self.name, mask)
+        chosen = self._explore(self._from_draws(*drawn, asked), asked)
+        return Decision(*chosen, self.name, asked.eligible)
 
     def _choose(self, belief: Any, asked: Asked, propensity: bool) -> Choice:
         if propensity:
@@ -365,23 +349,20 @@ class Exploring(Wrapper[Any]):
         inner = self._inner.decide(
             belief, asked.context, asked.rng, eligible=asked.eligible, propensity=False
         )
-        n = len(inner.action)
-        n_actions = self.checked_context(asked.context, n)[1]
-        nothing = ActionProbabilities(np.zeros((n, n_actions)), "none")
-        chosen = self._explore(_Decided(inner.action, inner.state, nothing), asked)
+        unknown = super()._probabilities(belief, asked)
+        chosen = self._explore(_Decided(inner.action, inner.state, unknown), asked)
         return chosen._replace(propensity=None, kind="none")
 
     def _explore(self, inner: _Decided, asked: Asked) -> Choice:
         """Replace some actions by random ones, and give every action's propensity."""
-        n, n_actions = inner.chances.values.shape
-        mask = np.ones((n, n_actions), np.bool_) if asked.eligible is None else asked.eligible
-        explores = asked.rng.random(n) < self.e
+        mask = _mask(inner.chances, asked)
+        explores = asked.rng.random(len(mask)) < self.e
         explored = np.where(explores, decision.pick(mask, asked.rng), inner.action)
-        mixed = self._mixed(inner.chances, mask)
+        mixed = self._mixed(inner.chances, asked)
         return Choice(explored, inner.state, decision.at(mixed.values, explored), mixed.kind)
 
-    def _mixed(self, inner: ActionProbabilities, mask: BoolArray) -> ActionProbabilities:
-        values = (1 - self.e) * inner.values + self.e * decision.shares(mask)
+    def _mixed(self, inner: ActionProbabilities, asked: Asked) -> ActionProbabilities:
+        values = (1 - self.e) * inner.values + self.e * decision.shares(_mask(inner, asked))
         return ActionProbabilities(values, inner.kind if inner.kind in _CERTAIN else "explored")
 
     def _decided(self, belief: Any, asked: Asked) -> _Decided:
@@ -400,26 +381,26 @@ class Exploring(Wrapper[Any]):
         """Estimate p(a) by draws of the inner policy; the first draw is the decision."""
         policy, (context, eligible, rng) = self._inner, asked
         draws = policy.propensity_draws or self.draws
-        drawn = policy.sample_actions(belief, context, eligible, draws, rng)
+        drawn = policy.sample_actions(belief, asked, draws)
         if drawn is None:
             wide = [_repeated(value, draws) for value in (belief, context, eligible)]
             many = policy.decide(wide[0], wide[1], rng, eligible=wide[2], propensity=False)
             drawn = many.action.reshape(-1, draws), many.state.reshape(-1, draws)
-        return _from_draws(*drawn, self.checked_context(context, len(drawn[0]))[1])
+        return self._from_draws(*drawn, asked)
+
+    def _from_draws(self, action: IntArray, state: IntArray, asked: Asked) -> _Decided:
+        """Return the first of the draws `(n_sessions, n_draws)`, and the share of each action."""
+        n, draws = action.shape
+        n_actions = self.checked_context(asked.context, n)[1]
+        cell = action + n_actions * np.arange(n)[:, None]
+        counts = np.bincount(cell.ravel(), minlength=n * n_actions).reshape(n, n_actions)
+        return _Decided(action[:, 0], state[:, 0], ActionProbabilities(counts / draws, "counted"))
 
     def count_probabilities(
-        self,
-        belief: Any,
-        context: Any,
-        eligible: BoolArray | None,
-        draws: int,
-        rng: np.random.Generator,
+        self, belief: Any, asked: Asked, draws: int
     ) -> ActionProbabilities | None:
-        inner = self._inner.count_probabilities(belief, context, eligible, draws, rng)
-        if inner is None:
-            return None
-        mask = np.ones(inner.values.shape, np.bool_) if eligible is None else eligible
-        return self._mixed(inner, mask)
+        inner = self._inner.count_probabilities(belief, asked, draws)
+        return None if inner is None else self._mixed(inner, asked)
 
     def _learn(self, belief: Any, outcome: Outcome) -> Any:
         decision = replace(outcome.decision, policy=self._inner.name)
@@ -435,9 +416,7 @@ class Exploring(Wrapper[Any]):
         return self._inner.learns_unseen
 
     def _probabilities(self, belief: Any, asked: Asked) -> ActionProbabilities:
-        inner = self._decided(belief, asked).chances
-        mask = np.ones(inner.values.shape, np.bool_) if asked.eligible is None else asked.eligible
-        return self._mixed(inner, mask)
+        return self._mixed(self._decided(belief, asked).chances, asked)
 
 
 class _Decided(NamedTuple):
@@ -448,12 +427,9 @@ class _Decided(NamedTuple):
     chances: ActionProbabilities
 
 
-def _from_draws(action: IntArray, state: IntArray, n_actions: int) -> _Decided:
-    """Return the first of the draws `(n_sessions, n_draws)`, and the share of each action."""
-    n, draws = action.shape
-    cell = action + n_actions * np.arange(n)[:, None]
-    counts = np.bincount(cell.ravel(), minlength=n * n_actions).reshape(n, n_actions)
-    return _Decided(action[:, 0], state[:, 0], ActionProbabilities(counts / draws, "counted"))
+def _mask(chances: ActionProbabilities, asked: Asked) -> BoolArray:
+    """Return the mask of eligible actions, `(n_sessions, n_actions)`."""
+    return np.ones(chances.values.shape, np.bool_) if asked.eligible is None else asked.eligible
 
 
 def _repeated(tree: Any, times: int) -> Any:

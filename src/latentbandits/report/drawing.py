@@ -145,49 +145,6 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
     return [height + shift for height in placed]
 
 
-def draw_dots(
-    title: str, label: str, bands: Sequence[Mapping[str, Mapping[str, Estimate]]]
-) -> Figure:
-    """Draw a dot with its error for each policy and problem, in panels that are stacked.
-
-    Args:
-        title: of the figure.
-        label: of the horizontal axes.
-        bands: each is a panel and has problems by name, which share their policies; policies are
-            sorted, the smallest first, and each problem has a colour.
-    """
-    ranked = [_ranked(problems) for problems in bands]
-    heights = [0.22 * len(order) + 0.75 for order in ranked]
-    figure = new_figure(sum(heights) + 0.5, title, NARROW)
-    grid = figure.add_gridspec(len(bands), 1, height_ratios=heights)
-    for row, (problems, order) in enumerate(zip(bands, ranked, strict=True)):
-        axes = figure.add_subplot(grid[row, 0])
-        for column, (name, by_policy) in enumerate(problems.items()):
-            colour = (BLUE, ORANGE, GREEN)[column]
-            places = [place for place, policy in enumerate(order) if policy in by_policy]
-            shown = [by_policy[order[place]] for place in places]
-            axes.errorbar([one.mean for one in shown], places, xerr=[one.stderr for one in shown],
-                          fmt="o", color=colour, ms=5, lw=1.6)  # fmt: skip
-            axes.annotate(name, ((column + 0.5) / len(problems), 1), xycoords="axes fraction",
-                          xytext=(0, 4), textcoords="offset points", ha="center", color=colour,
-                          fontsize=SMALL, weight="bold")  # fmt: skip
-        plain(axes, x=label)
-        axes.set_yticks(range(len(order)), order)
-        axes.set_ylim(len(order) - 0.5, -0.5)
-        axes.set_xlim(left=0)
-    return figure
-
-
-def _ranked(panels: Mapping[str, Mapping[str, Estimate]]) -> list[str]:
-    """Return the policies of some panels by their values relative to each panel's median."""
-    scores: dict[str, list[float]] = {}
-    for by_policy in panels.values():
-        middle = float(np.median([one.mean for one in by_policy.values()])) or 1.0
-        for policy, one in by_policy.items():
-            scores.setdefault(policy, []).append(one.mean / middle)
-    return sorted(scores, key=lambda policy: float(np.mean(scores[policy])))
-
-
 def draw_grid(
     values: NDArray[np.float64], rows: Sequence[str], columns: Sequence[str], title: str
 ) -> Figure:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,6 @@ from typing import (
 )
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from latentbandits.environments.protocol import Environment, Round
@@ -90,12 +89,11 @@ class _Job:
     policies: Mapping[str, AnyPolicy | PolicyMaker]
     environment: Environment
     horizon: int
-    windows: Windows
+    by_pull: bool
+    showing: Showing
     seed: int
     chunk: int
     n_runs: int
-    by_pull: bool
-    showing: Showing
 
     def stream(self, name: str) -> np.random.Generator:
         """Return the random stream of this name: adding a policy changes no other policy's."""
@@ -163,24 +161,15 @@ def simulate(
     shown = Showing(**showing)
     if by_pull and shown.length is not None:
         raise ValueError("by_pull is for single actions, not for lists: leave one of them out")
+    given = dict(policies), environment, horizon, by_pull, shown, seed
     jobs = [
-        _Job(
-            dict(policies),
-            environment,
-            horizon,
-            windows,
-            seed,
-            chunk,
-            min(CHUNK, n_runs - start),
-            by_pull,
-            shown,
-        )
+        _Job(*given, chunk, min(CHUNK, n_runs - start))
         for chunk, start in enumerate(range(0, n_runs, CHUNK))
     ]
     totals = {name: RunTotals(n_runs, horizon, windows) for name in policies}
     for chunk in _run(jobs, executor):
-        for name, part in chunk.policies.items():
-            totals[name].add(part)
+        for name, total in totals.items():
+            total.add(chunk, name)
         if progress is not None:
             progress(chunk.n_runs)
     return Results({name: total.finish(name) for name, total in totals.items()})
@@ -213,7 +202,7 @@ def _play(job: _Job) -> ChunkResult:
         _Player(name, _make(policy, instances.model), users, job.stream(f"policy {name}"))
         for name, policy in job.policies.items()
     ]
-    recorder = Recorder([p.name for p in players], job.n_runs, job.horizon, job.windows)
+    result = ChunkResult(job.policies, job.n_runs, job.horizon)
     kept: FloatArray | None = None
     for t in range(job.horizon):
         outcome = instances.round(t, rounds)
@@ -225,19 +214,19 @@ def _play(job: _Job) -> ChunkResult:
         means = decision.restrict(outcome.means, outcome.eligible)
         if not job.showing.replacement:
             _check_left(t, means)
-            recorder.best(np.sort(means, axis=1)[:, -1 - t])
+            result.best(t, np.sort(means, axis=1)[:, -1 - t])
             for player in players:
-                recorder.reward(t, player.name, player.play(outcome, kept, once=True))
+                result.reward(t, player.name, player.play(outcome, kept, once=True))
         elif length is None:
-            recorder.best(means.max(axis=1))
+            result.best(t, means.max(axis=1))
             for player in players:
-                recorder.reward(t, player.name, player.play(outcome, kept))
+                result.reward(t, player.name, player.play(outcome, kept))
         else:
             uniform = looks.random((job.n_runs, length))
             for player in players:
-                recorder.reward(t, player.name, player.show(outcome, clicks, uniform))
-            recorder.best(clicks.best_value(means, length))
-    return recorder.finish()
+                result.reward(t, player.name, player.show(outcome, clicks, uniform))
+            result.best(t, clicks.best_value(means, length))
+    return result
 
 
 def _check_left(t: int, means: FloatArray) -> None:
@@ -596,64 +585,26 @@ def _pool(parts: Sequence[PolicyResult]) -> PolicyResult:
 # the lowest tenth, so those, and no others, are kept.
 
 
-@dataclass(frozen=True, eq=False)
-class PolicyChunk:
-    """The statistics of one policy in one chunk of runs; rewards are true means."""
-
-    curve_sum: FloatArray  # (horizon,)
-    curve_squares: FloatArray  # (horizon,)
-    best_sum: FloatArray  # (horizon,), of the best action's mean reward
-    reward: FloatArray  # (n_runs,), mean per round
-    regret: FloatArray  # (n_runs,), cumulative
-    first: FloatArray  # (n_runs,), mean reward of the first window
-    last: FloatArray  # (n_runs,), mean reward of the last window
-    trajectories: NDArray[np.float32]  # (n_runs, horizon)
-
-
-@dataclass(frozen=True, eq=False)
 class ChunkResult:
-    """The results of a chunk of `n_runs` runs, by the name of the policy."""
+    """The rewards of the policies in a chunk of runs, and those of the best actions: true means."""
 
-    n_runs: int
-    policies: dict[str, PolicyChunk]
+    def __init__(self, policies: Iterable[str], n_runs: int, horizon: int) -> None:
+        names = list(policies)
+        self.n_runs = n_runs
+        self.best_totals = np.zeros(n_runs)
+        self.best_sums = np.empty(horizon)
+        self.totals = {name: np.zeros(n_runs) for name in names}
+        self.trajectories = {name: np.empty((n_runs, horizon), np.float32) for name in names}
 
-
-class Recorder:
-    """Records the rounds of one chunk."""
-
-    def __init__(self, policies: list[str], n_runs: int, horizon: int, windows: Windows) -> None:
-        self._windows = windows
-        self._best = np.zeros(n_runs)
-        self._best_rounds: list[float] = []
-        self._rewards = {name: np.empty((n_runs, horizon), np.float32) for name in policies}
-        self._totals = {name: np.zeros(n_runs) for name in policies}
-
-    def best(self, best: FloatArray) -> None:
-        """Record what the best action of this round, or the best list, is worth: `(n_runs,)`."""
-        self._best += best
-        self._best_rounds.append(float(best.sum()))
+    def best(self, t: int, best: FloatArray) -> None:
+        """Record what the best action of round t, or the best list, is worth: `(n_runs,)`."""
+        self.best_totals += best
+        self.best_sums[t] = best.sum()
 
     def reward(self, t: int, policy: str, earned: FloatArray) -> None:
         """Record what the policy's action of round t, or its list, is worth: `(n_runs,)`."""
-        self._rewards[policy][:, t] = earned
-        self._totals[policy] += earned
-
-    def finish(self) -> ChunkResult:
-        return ChunkResult(len(self._best), {name: self._summarise(name) for name in self._rewards})
-
-    def _summarise(self, name: str) -> PolicyChunk:
-        rewards, total = self._rewards[name], self._totals[name]
-        wide = rewards.astype(np.float64)
-        return PolicyChunk(
-            curve_sum=wide.sum(axis=0),
-            curve_squares=(wide * wide).sum(axis=0),
-            best_sum=np.array(self._best_rounds),
-            reward=total / rewards.shape[1],
-            regret=self._best - total,
-            first=wide[:, : self._windows.first].mean(axis=1),
-            last=wide[:, -self._windows.last :].mean(axis=1),
-            trajectories=rewards,
-        )
+        self.totals[policy] += earned
+        self.trajectories[policy][:, t] = earned
 
 
 class RunTotals:
@@ -666,20 +617,23 @@ class RunTotals:
         self._sum = np.zeros(horizon)
         self._squares = np.zeros(horizon)
         self._best = np.zeros(horizon)
-        self._runs: dict[str, list[FloatArray]] = {
-            n: [] for n in ("reward", "regret", "first", "last")
-        }
+        self._runs: defaultdict[str, list[FloatArray]] = defaultdict(list)
         self._worst_rewards = np.empty(0)
         self._worst_rows = np.empty((0, horizon), np.float32)
 
-    def add(self, part: PolicyChunk) -> None:
-        self._sum += part.curve_sum
-        self._squares += part.curve_squares
-        self._best += part.best_sum
-        for name, values in self._runs.items():
-            values.append(getattr(part, name))
-        self._worst_rewards = np.concatenate([self._worst_rewards, part.reward])
-        self._worst_rows = np.concatenate([self._worst_rows, part.trajectories])
+    def add(self, chunk: ChunkResult, policy: str) -> None:
+        total, trajectories = chunk.totals[policy], chunk.trajectories[policy]
+        wide = trajectories.astype(np.float64)
+        rewards = total / wide.shape[1]
+        self._sum += wide.sum(axis=0)
+        self._squares += (wide * wide).sum(axis=0)
+        self._best += chunk.best_sums
+        self._runs["regrets"].append(chunk.best_totals - total)
+        self._runs["rewards"].append(rewards)
+        self._runs["first_rewards"].append(wide[:, : self._windows.first].mean(axis=1))
+        self._runs["last_rewards"].append(wide[:, -self._windows.last :].mean(axis=1))
+        self._worst_rewards = np.concatenate([self._worst_rewards, rewards])
+        self._worst_rows = np.concatenate([self._worst_rows, trajectories])
         if len(self._worst_rewards) > 2 * self._n_worst:
             self._prune()
 
@@ -692,7 +646,7 @@ class RunTotals:
         n = self._n_runs
         mean = self._sum / n
         variance = np.maximum(self._squares / n - mean**2, 0.0) * n / max(n - 1, 1)
-        runs = {key: np.concatenate(values) for key, values in self._runs.items()}
+        runs: dict[str, Any] = {key: np.concatenate(values) for key, values in self._runs.items()}
         return PolicyResult(
             policy=name,
             curve=mean,
@@ -700,10 +654,7 @@ class RunTotals:
             worst_curve=self._worst_rows.mean(axis=0, dtype=np.float64),
             worst_curve_stderr=self._worst_rows.std(axis=0, dtype=np.float64)
             / math.sqrt(max(len(self._worst_rows) - 1, 1)),
-            regrets=runs["regret"],
-            rewards=runs["reward"],
-            first_rewards=runs["first"],
-            last_rewards=runs["last"],
             windows=self._windows,
             best_curve=self._best / n,
+            **runs,
         )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from latentbandits.experiments.experiment import Experiment, Work, policy_rows
 from latentbandits.options import Option, choose
-from latentbandits.report.drawing import draw_dots, estimates
+from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
 from latentbandits.simulation import Results, simulate
 from latentbandits.simulation.simulate import PolicyResult
@@ -94,7 +96,7 @@ class RelatedExperiment(Experiment):
             if rows:
                 bands = _bands([_shown(row) for row in rows])
                 label = "regret: reward lost over all rounds"
-                figures[f"related-{name}"] = draw_dots(table.title, label, bands)
+                figures[f"related-{name}"] = _draw_dots(table.title, label, bands)
         return figures
 
 
@@ -207,10 +209,53 @@ _Panels = dict[str, dict[str, Estimate]]
 def _bands(rows: list[Mapping[str, Any]]) -> list[_Panels]:
     """Group problems with the same policies into one band of panels; bands are stacked."""
     bands: list[_Panels] = []
-    for setting, by_policy in estimates(rows, "regret").items():
+    for setting, by_policy in drawing.estimates(rows, "regret").items():
         alike = bands and set(next(iter(bands[-1].values()))) == set(by_policy)
         if alike:
             bands[-1][setting] = by_policy
         else:
             bands.append({setting: by_policy})
     return bands
+
+
+def _draw_dots(
+    title: str, label: str, bands: Sequence[Mapping[str, Mapping[str, Estimate]]]
+) -> Figure:
+    """Draw a dot with its error for each policy and problem, in panels that are stacked.
+
+    Args:
+        title: of the figure.
+        label: of the horizontal axes.
+        bands: each is a panel and has problems by name, which share their policies; policies are
+            sorted, the smallest first, and each problem has a colour.
+    """
+    ranked = [_ranked(problems) for problems in bands]
+    heights = [0.22 * len(order) + 0.75 for order in ranked]
+    figure = drawing.new_figure(sum(heights) + 0.5, title, drawing.NARROW)
+    grid = figure.add_gridspec(len(bands), 1, height_ratios=heights)
+    for row, (problems, order) in enumerate(zip(bands, ranked, strict=True)):
+        axes = figure.add_subplot(grid[row, 0])
+        for column, (name, by_policy) in enumerate(problems.items()):
+            colour = (drawing.BLUE, drawing.ORANGE, drawing.GREEN)[column]
+            places = [place for place, policy in enumerate(order) if policy in by_policy]
+            shown = [by_policy[order[place]] for place in places]
+            axes.errorbar([one.mean for one in shown], places, xerr=[one.stderr for one in shown],
+                          fmt="o", color=colour, ms=5, lw=1.6)  # fmt: skip
+            axes.annotate(name, ((column + 0.5) / len(problems), 1), xycoords="axes fraction",
+                          xytext=(0, 4), textcoords="offset points", ha="center", color=colour,
+                          fontsize=drawing.SMALL, weight="bold")  # fmt: skip
+        drawing.plain(axes, x=label)
+        axes.set_yticks(range(len(order)), order)
+        axes.set_ylim(len(order) - 0.5, -0.5)
+        axes.set_xlim(left=0)
+    return figure
+
+
+def _ranked(panels: Mapping[str, Mapping[str, Estimate]]) -> list[str]:
+    """Return the policies of some panels by their values relative to each panel's median."""
+    scores: dict[str, list[float]] = {}
+    for by_policy in panels.values():
+        middle = float(np.median([one.mean for one in by_policy.values()])) or 1.0
+        for policy, one in by_policy.items():
+            scores.setdefault(policy, []).append(one.mean / middle)
+    return sorted(scores, key=lambda policy: float(np.mean(scores[policy])))

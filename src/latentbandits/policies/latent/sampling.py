@@ -36,13 +36,14 @@ from latentbandits.models.protocol import Context, FromNormals, KnownModel, Mode
 from latentbandits.policies import decision
 from latentbandits.policies.checked import (
     Asked,
+    CheckedPolicy,
     Choice,
     JointPolicy,
     KnownPolicy,
     PosteriorPolicy,
     WeightedBeliefT,
 )
-from latentbandits.policies.decision import ActionProbabilities, Decision, check_eligible
+from latentbandits.policies.decision import ActionProbabilities, Decision
 
 
 class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
@@ -62,13 +63,7 @@ class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
         action = decision.pick_best(rewards, asked.eligible, asked.rng)
         if not propensity:
             return Choice(action, state, None, "none")
-        probabilities = self._probabilities(belief, asked)
-        if probabilities.kind == "none":
-            return Choice(action, state, None, "none")
-        chance = decision.at(probabilities.values, action)
-        if probabilities.kind == "counted":  # the decision itself counts as a draw, so never zero
-            chance = (chance * self.propensity_draws + 1) / (self.propensity_draws + 1)
-        return Choice(action, state, chance, probabilities.kind)
+        return self._with_propensity(belief, asked, action, state)
 
     def _probabilities(self, belief: WeightedBeliefT, asked: Asked) -> ActionProbabilities:
         """Return sum_s P(s) 1{a is best in s}, ties split: exact if the parameters are known."""
@@ -138,33 +133,23 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
         The estimate is the fraction of `draws` + 1 decisions, this one included, that pick the
         same action, so it is never zero. It is quicker than `decide` where that would integrate.
         """
-        n = len(belief.log_weights)
-        features, n_actions = self.checked_context(context, n)
-        mask = check_eligible(eligible, n, n_actions)
-        rewards, state = self.draw_rewards(belief, features, draws + 1, rng)
-        return decision.count_first(rewards, state, mask, self.name, rng)
+        asked = self._asked(belief, context, eligible, rng)
+        rewards, state = self.draw_rewards(belief, asked, draws + 1)
+        return decision.count_first(rewards, state, asked.eligible, self.name, rng)
 
     def draw_rewards(
-        self, belief: JointBelief, context: Context, draws: int, rng: np.random.Generator
+        self, belief: JointBelief, asked: Asked, draws: int
     ) -> tuple[FloatArray, IntArray]:
         wide = belief.log_weights.repeat(draws, axis=0)
-        state = joint.sample(wide, rng).reshape(len(belief.log_weights), draws)
-        return self.model.sample_rewards(belief.parameters, context, state, rng), state
+        state = joint.sample(wide, asked.rng).reshape(len(belief.log_weights), draws)
+        rewards = self.model.sample_rewards(belief.parameters, asked.context, state, asked.rng)
+        return rewards, state
 
     def sample_actions(
-        self,
-        belief: JointBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        draws: int,
-        rng: np.random.Generator,
+        self, belief: JointBelief, asked: Asked, draws: int
     ) -> tuple[IntArray, IntArray]:
-        """Draw independent decisions from one belief, and their states: `(n_sessions, draws)` both.
-
-        `context` and `eligible` are taken as checked.
-        """
-        rewards, state = self.draw_rewards(belief, context, draws, rng)
-        return decision.pick_best_of_draws(rewards, eligible, rng), state
+        rewards, state = self.draw_rewards(belief, asked, draws)
+        return decision.pick_best_of_draws(rewards, asked.eligible, asked.rng), state
 
     def _probabilities(self, belief: JointBelief, asked: Asked) -> ActionProbabilities:
         if self.model.is_certain:
@@ -176,24 +161,16 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
         if given_state is not None:
             return ActionProbabilities((weights[:, None, :] @ given_state)[:, 0], "quadrature")
         if self.propensity_draws < 1:
-            n_actions = self.checked_context(asked.context, len(weights))[1]
-            return ActionProbabilities(np.full((len(weights), n_actions), np.nan), "none")
-        return self.count_probabilities(
-            belief, asked.context, asked.eligible, self.propensity_draws, asked.rng
-        )
+            return CheckedPolicy._probabilities(self, belief, asked)
+        return self.count_probabilities(belief, asked, self.propensity_draws)
 
     def count_probabilities(
-        self,
-        belief: JointBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        draws: int,
-        rng: np.random.Generator,
+        self, belief: JointBelief, asked: Asked, draws: int
     ) -> ActionProbabilities:
         """Estimate P(a is best) as the fraction of `draws` posterior draws: unbiased."""
-        state = joint.sample_many(belief.log_weights, draws, rng)
-        rewards = self.model.sample_rewards(belief.parameters, context, state, rng)
-        return decision.count_best(rewards, eligible)
+        state = joint.sample_many(belief.log_weights, draws, asked.rng)
+        rewards = self.model.sample_rewards(belief.parameters, asked.context, state, asked.rng)
+        return decision.count_best(rewards, asked.eligible)
 
 
 @dataclass(frozen=True, eq=False)

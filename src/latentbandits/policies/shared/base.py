@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.visit import Visit, check_visit
 from latentbandits.policies import decision
 from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, LargestScore
@@ -57,36 +57,21 @@ class SampledPopulation(PopulationPolicy[BeliefT], ABC):
         """Draw mean rewards of every action for the user who asks, `(B, n_draws, K)`."""
 
     def _choose(self, belief: BeliefT, asked: Asked, propensity: bool) -> Choice:
-        drawn, states = self.sample_actions(belief, asked.context, asked.eligible, 1, asked.rng)
-        action, state = drawn[:, 0], states[:, 0]
-        if not propensity or self.propensity_draws < 1:
+        action, state = (drawn[:, 0] for drawn in self.sample_actions(belief, asked, 1))
+        if not propensity:
             return Choice(action, state, None, "none")
-        chance = decision.at(self._probabilities(belief, asked).values, action)
-        counted = (chance * self.propensity_draws + 1) / (self.propensity_draws + 1)
-        return Choice(action, state, counted, "counted")
+        return self._with_propensity(belief, asked, action, state)
 
     def sample_actions(
-        self,
-        belief: BeliefT,
-        context: Any,
-        eligible: BoolArray | None,
-        draws: int,
-        rng: np.random.Generator,
+        self, belief: BeliefT, asked: Asked, draws: int
     ) -> tuple[IntArray, IntArray]:
-        """Draw independent decisions from one belief, and their states: `(B, draws)` both.
-
-        `context` and `eligible` are taken as checked.
-        """
-        rewards = self._draw(belief, context, draws, rng)
-        action = decision.pick_best_of_draws(rewards, eligible, rng)
+        rewards = self._draw(belief, asked.context, draws, asked.rng)
+        action = decision.pick_best_of_draws(rewards, asked.eligible, asked.rng)
         return action, np.zeros_like(action)
 
     def _probabilities(self, belief: BeliefT, asked: Asked) -> ActionProbabilities:
         if self.propensity_draws < 1:
-            _, n_actions = self.checked_context(asked.context, len(asked.context.user))
-            return ActionProbabilities(
-                np.full((len(asked.context.user), n_actions), np.nan), "none"
-            )
+            return super()._probabilities(belief, asked)
         rewards = self._draw(belief, asked.context, self.propensity_draws, asked.rng)
         return decision.count_best(rewards, asked.eligible)
 

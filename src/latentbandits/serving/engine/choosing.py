@@ -20,6 +20,7 @@ from latentbandits.models.numerics.arrays import concatenate
 from latentbandits.policies import Decision
 from latentbandits.policies.decision import StreamPerSession
 from latentbandits.policies.lists import CountedDraws, unroll
+from latentbandits.policies.protocol import Asked
 from latentbandits.serving.engine.actions import LARGE, Named, PolicyInputs, encode_names, visit
 from latentbandits.serving.engine.replay import joined
 from latentbandits.serving.engine.sessions import Live
@@ -184,7 +185,7 @@ class Chooser:
         exact = one.live.group.order_free or not one.clicks.unrolled
         if self._mode == "counted" and exact:  # where weighted draws are those of the later beliefs
             features = policy.checked_context(context, len(some))[0]
-            drawn = policy.draw_rewards(belief, features, self._draws + 1, rng)
+            drawn = policy.draw_rewards(belief, Asked(features, None, rng), self._draws + 1)
             if drawn is not None:
                 decide = CountedDraws(policy, context, rng, drawn, one.clicks).decide
         shown = unroll(policy, belief, context, decide, length, one.clicks, eligible)
