@@ -115,10 +115,10 @@ def measure(folder: str, n: int) -> Measured:
     """Partition the log, climb a mixture of arms and sweep a completion, out of core."""
     from latentbandits.learning.backends.opening import size_of
     from latentbandits.learning.backends.out_of_core import (
-        LogColumns,
         OutOfCoreEngine,
         write_partitions,
     )
+    from latentbandits.learning.logs.rows import LogColumns
     from latentbandits.learning.logs.tables import DETECTED
     from latentbandits.report.report import Silent
 

@@ -6,7 +6,7 @@ import pytest
 
 from latentbandits import HierTS, LinearGaussian, Visit, save
 from latentbandits.client import Client, ServiceError
-from latentbandits.learning.backends.opening import read_interactions
+from latentbandits.learning.backends.opening import Opening, read_interactions
 from latentbandits.policies.decision import Decision
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.model_rows import pack
@@ -98,7 +98,7 @@ def test_an_export_names_the_users(suffix, tmp_path):
     path = tmp_path / f"log.{suffix}"
     export(engine.store.log_reader(), str(path))
     users = [user for user, _, _ in told]
-    read = read_interactions([str(path)])
+    read = read_interactions([str(path)], Opening())
     assert sorted(read.log.user_ids[i] for i in read.log.users) == sorted(users)
     alone = engine_with("mmTS")
     with alone.transaction():

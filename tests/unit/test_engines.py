@@ -12,12 +12,11 @@ import pytest
 from latentbandits.learning import fit
 from latentbandits.learning.backends import opening, out_of_core
 from latentbandits.learning.backends.out_of_core import (
-    LogColumns,
     OutOfCoreEngine,
     open_partitions,
     write_partitions,
 )
-from latentbandits.learning.logs.rows import read_log
+from latentbandits.learning.logs.rows import LogColumns, read_log
 from latentbandits.learning.logs.tables import DETECTED, LogError
 from latentbandits.owned_tempdir import own_folder, remove_left_overs
 from latentbandits.replacing import replacing_folder

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from latentbandits.learning.backends.opening import read_interactions
+from latentbandits.learning.backends.opening import Opening, read_interactions
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs.rows import read_log
@@ -33,7 +33,7 @@ def test_rewards_that_are_no_numbers_name_a_conversion(rewards, advice):
 def test_exports_name_a_conversion_too():
     table = {"decision_id": ["a", "b"], "session": ["x", "y"], "action": ["1", "2"]}
     with pytest.raises(LogError, match=r"row 2: '4,5'\. Write '4\.5'"):
-        read_interactions(table | {"reward": ["1", "4,5"]})
+        read_interactions(table | {"reward": ["1", "4,5"]}, Opening())
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,10 @@ from latentbandits.learning.attributes.regression import (
     RegressionMixture,
     StateRegressions,
     climb,
-    fit_bootstraps,
     regressions,
 )
 from latentbandits.learning.backends.backend import MemoryEngine
-from latentbandits.learning.logs.rows import Log, read_log_with
+from latentbandits.learning.logs.rows import Log, LogColumns, read_columns
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.save import save_fit
 from latentbandits.learning.user_hash import bootstrap_weights
@@ -90,13 +89,14 @@ def test_the_penalised_evidence_never_falls_and_sums_add():
     mixture = StateRegressions(
         rng.standard_normal((2, 2)), np.stack([np.eye(2)] * 2), np.full(2, 0.5), 1.0
     )
-    whole = learner.summarise(learner.prepare(log), mixture)
+    one = ((0, mixture),)
+    whole = learner.summarise(learner.prepare(log), one)[0]
     halves = [learner.prepare(log.of_users(np.arange(i, 100, 2))) for i in range(2)]
-    for one, a, b in zip(whole, *(learner.summarise(h, mixture) for h in halves), strict=True):
-        np.testing.assert_allclose(one, a + b, rtol=1e-9)
+    for ours, a, b in zip(whole, *(learner.summarise(h, one)[0] for h in halves), strict=True):
+        np.testing.assert_allclose(ours, a + b, rtol=1e-9)
     before = -np.inf
     for _ in range(40):
-        sums = engine.fold(learner, mixture)
+        sums = engine.fold(learner, ((0, mixture),))[0]
         now = learner.objective(sums, mixture)
         assert now > before - 1e-6
         mixture, before = learner.step(sums, mixture), now
@@ -127,15 +127,16 @@ def test_bootstraps_are_fits_with_weights_of_users_and_widen_the_covariances():
     grown = actual.model.covariances - plain.model.covariances
     assert (np.linalg.eigvalsh(grown) > -1e-12).all()
     assert actual.report["uncertainty"]["bootstrap_fits"] == 6
-    users = read_log_with(data, "user", "action", "reward", ["price"])
-    log = replace(users[0], features=encode(plain.model.encoder, users[1]))
+    users = read_columns(data, LogColumns("user", "action", "reward", more=("price",)))
+    log = replace(users, features=encode(plain.model.encoder, users.beside))
     weights = bootstrap_weights(log.keys, 6, 0)[:, 4].astype(int)
     often = log.of_users(np.repeat(np.arange(log.n_users), weights))
     ids = tuple(map(str, range(often.n_users)))
     often = replace(often, user_ids=ids, known_keys=None)
     learner = regressions(1.0, is_clicks=False)
     start = StateRegressions(WEIGHTS[:, :2], np.stack([np.eye(2)] * 2), np.full(2, 0.5), 1.0)
-    one = fit_bootstraps(learner, MemoryEngine(log), start, 6, 0)[4]
-    other, _ = climb(learner, MemoryEngine(often), start)
+    replicates = replace(learner, n_replicates=6)
+    one, _ = climb(replicates, MemoryEngine(log), [start] * 6)[4]
+    other, _ = climb(learner, MemoryEngine(often), [start])[0]
     for ours, theirs in zip(one, other, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-8)

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from latentbandits import GaussianArms
-from latentbandits.learning.backends.opening import read_interactions
+from latentbandits.learning.backends.opening import Opening, read_interactions
 from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.parts import Gate, with_parts
 from latentbandits.serving.engine.model_rows import pack
@@ -128,8 +128,8 @@ def test_an_export_holds_the_attributes_and_fit_reads_them(tmp_path, kind):
     driver.store.close()
     out = tmp_path / f"log{kind}"
     export(open_log(f"sqlite:///{path}"), str(out))
-    actual = read_interactions(str(out), more=["country", "age"])
-    table = actual.more.with_columns(
+    actual = read_interactions(str(out), Opening(more=["country", "age"]))
+    table = actual.log.beside.with_columns(
         pl.Series("user", [actual.log.user_ids[u] for u in actual.log.users])
     )
     assert dict(table.select("user", "country").iter_rows()) == {

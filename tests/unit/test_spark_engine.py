@@ -11,7 +11,7 @@ import pytest
 
 from latentbandits.learning import fit
 from latentbandits.learning.backends import spark
-from latentbandits.learning.backends.opening import choose_engine, is_spark
+from latentbandits.learning.backends.opening import Opening, choose_engine, is_spark
 from latentbandits.learning.logs.rows import read_log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.report.report import Silent
@@ -45,8 +45,8 @@ def test_spark_holds_the_log_and_gives_the_same_sums(tmp_path, session):
     """With and without a column that orders rows; rows that repeat others; several files."""
     source = write_folder(table(n_users=1_200, n_rows=4_000), tmp_path / "a log")
     log = read_log(str(source), "user", "item", "rating", order="time")
-    names = ("user", "item", "rating", "time")
-    with spark.on_spark(str(source), names, (), None, Silent()) as engine:
+    opening = Opening(user="user", action="item", reward="rating", order="time")
+    with spark.on_spark(str(source), opening, Silent()) as engine:
         assert engine.n_buckets == 2
         check_engine(engine, log, tolerance=0.0)
 
@@ -158,8 +158,8 @@ def test_spark_learns_from_side_information_what_memory_learns(tmp_path, session
 def test_spark_without_an_order_keeps_that_of_the_files(tmp_path, session):
     source = write_folder(table(n_users=5_000, n_rows=9_000), tmp_path / "log")
     log = read_log(str(source), "user", "item", "rating")
-    names = ("user", "item", "rating", None)
-    with spark.on_spark(str(source), names, (), None, Silent()) as engine:
+    opening = Opening(user="user", action="item", reward="rating")
+    with spark.on_spark(str(source), opening, Silent()) as engine:
         assert engine.n_buckets == 8
         check_engine(engine, log, tolerance=0.0)
 

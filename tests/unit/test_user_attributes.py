@@ -1,7 +1,5 @@
 """User attributes: the gate P1(s | z), learned, saved, and used when a session begins."""
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
 import pytest
@@ -25,7 +23,7 @@ from latentbandits.learning.attributes.gate import (
 )
 from latentbandits.learning.backends.backend import add
 from latentbandits.learning.learners import Learned
-from latentbandits.learning.logs.rows import Log, read_log_with
+from latentbandits.learning.logs.rows import Log, LogColumns, read_columns
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.save import save_fit
 from latentbandits.models.arms.gaussian import Gaussian
@@ -314,8 +312,8 @@ def test_attributes_support_states_that_rewards_alone_do_not(monkeypatch):
 def test_the_joint_bound_never_falls():
     truth = generate_attributed(300, 4, seed=3)
     actual = fit(truth.table, user_features=COLUMNS, states=3, bootstrap=0, assess=False)
-    log, beside = read_log_with(truth.table, "user", "action", "reward", COLUMNS)
-    log = Encoded(None, actual.model.gate.encoder)(replace(log, beside=beside))
+    log = read_columns(truth.table, LogColumns("user", "action", "reward", more=tuple(COLUMNS)))
+    log = Encoded(None, actual.model.gate.encoder)(log)
     problem = Problem.from_log(Gaussian(), log)
     rng = np.random.default_rng(0)
     means, gate = rng.random((3, log.n_actions)), GateParameters(rng.standard_normal((3, 7)))

@@ -286,7 +286,7 @@ def _in_lists(read: Interactions, options: FitOptions, bar: Progress) -> tuple[E
     """Return the observed rows of a log of lists, and how its users look at lists."""
     assert options.list is not None
     assert options.position is not None
-    log = number_lists(replace(read.log, beside=read.more), options.list, options.position)
+    log = number_lists(read.log, options.list, options.position)
     log, choice = choose_click_model(log, options, bar)
     if options.unrewarded is None:
         choice.about["not_observed"] += read.n_unrewarded

@@ -117,15 +117,28 @@ class PrepareSums:
         return UserSums(*(np.concatenate(field) for field in zip(*blocks, strict=True)))
 
 
+Numbered: TypeAlias = "tuple[tuple[int, StateRegressions], ...]"
+"""Mixtures that are fitted in the same passes, by number."""
+
+
 @dataclass(frozen=True, eq=False)
 class RegressionMixture:
-    """One pass of EM: `summarise` is the E step of a partition, `step` the M step."""
+    """EM for several mixtures: `summarise` is the E step of a partition, `step` one's M step.
+
+    With `n_replicates` the mixtures are of so many Poisson bootstraps of the users.
+    """
 
     prepare: PrepareSums
     floor: float  # prior variance of a weight within a state, worth one user
+    n_replicates: int = 0
+    seed: int = 0
 
-    def summarise(self, partition: PreparedUsers, mixture: StateRegressions) -> RegressionSums:
-        return self.weighed(partition, mixture, np.ones(len(partition.keys)))
+    def summarise(self, partition: PreparedUsers, mixtures: Numbered) -> dict[int, RegressionSums]:
+        once = np.ones(len(partition.keys))
+        if not self.n_replicates:
+            return {i: self.weighed(partition, mixture, once) for i, mixture in mixtures}
+        weights = bootstrap_weights(partition.keys, self.n_replicates, self.seed)
+        return {i: self.weighed(partition, mixture, weights[:, i]) for i, mixture in mixtures}
 
     def weighed(
         self, partition: PreparedUsers, mixture: StateRegressions, weights: FloatArray
@@ -180,53 +193,6 @@ class RegressionMixture:
         return float(sums.log_evidence[0] - penalty.sum() / 2 + shares)
 
 
-Replicated: TypeAlias = "tuple[tuple[int, StateRegressions], ...]"
-"""Indices of bootstrap replicates, and the mixture of each."""
-
-
-@dataclass(frozen=True, eq=False)
-class Bootstraps:
-    """One pass of EM for several Poisson bootstraps of the users."""
-
-    learner: RegressionMixture
-    n_replicates: int
-    seed: int
-
-    @property
-    def prepare(self) -> PrepareSums:
-        return self.learner.prepare
-
-    def summarise(
-        self, partition: PreparedUsers, mixtures: Replicated
-    ) -> dict[int, RegressionSums]:
-        weights = bootstrap_weights(partition.keys, self.n_replicates, self.seed)
-        return {
-            i: self.learner.weighed(partition, mixture, weights[:, i]) for i, mixture in mixtures
-        }
-
-
-def fit_bootstraps(
-    learner: RegressionMixture, log: Engine, start: StateRegressions, n_fits: int, seed: int
-) -> list[StateRegressions]:
-    """Fit `n_fits` Poisson bootstraps of the users from `start`, all in the same passes."""
-    boots = Bootstraps(learner, n_fits, seed)
-    mixtures = dict.fromkeys(range(n_fits), start)
-    before = dict.fromkeys(range(n_fits), -np.inf)
-    moving = list(range(n_fits))
-    for _ in range(_MAX_PASSES):
-        if not moving:
-            break
-        sums = log.fold(boots, tuple((i, mixtures[i]) for i in moving))
-        still = []
-        for i in moving:
-            now = learner.objective(sums[i], mixtures[i])
-            if now - before[i] >= _TOLERANCE * float(sums[i].shares.sum()):
-                mixtures[i], before[i] = learner.step(sums[i], mixtures[i]), now
-                still.append(i)
-        moving = still
-    return list(mixtures.values())
-
-
 def posterior(partition: Any, mixture: StateRegressions, is_clicks: bool) -> UserPosteriors:
     """Return the posterior of every user of a partition in every state."""
     if not is_clicks:
@@ -253,17 +219,31 @@ def posterior(partition: Any, mixture: StateRegressions, is_clicks: bool) -> Use
 
 
 def climb(
-    learner: RegressionMixture, log: Engine, start: StateRegressions, most: int = _MAX_PASSES
-) -> tuple[StateRegressions, float]:
-    """Repeat passes until the gain is below `_TOLERANCE` nats per user; return the last mixture."""
-    mixture, before = start, -np.inf
+    learner: RegressionMixture,
+    log: Engine,
+    starts: Sequence[StateRegressions],
+    most: int = _MAX_PASSES,
+) -> list[tuple[StateRegressions, float]]:
+    """Fit a mixture from each start, all in the same passes; return each with its evidence.
+
+    One ends when a pass gains less than `_TOLERANCE` nats per user.
+    """
+    fits = [(start, -inf) for start in starts]
+    moving = list(range(len(starts)))
     for _ in range(most):
-        sums = log.fold(learner, mixture)
-        now = learner.objective(sums, mixture)
-        if now - before < _TOLERANCE * float(sums.shares.sum()):
+        if not moving:
             break
-        mixture, before = learner.step(sums, mixture), now
-    return mixture, now
+        sums = log.fold(learner, tuple((i, fits[i][0]) for i in moving))
+        still = []
+        for i in moving:
+            mixture, before = fits[i]
+            now = learner.objective(sums[i], mixture)
+            if now - before >= _TOLERANCE * float(sums[i].shares.sum()):
+                mixture = learner.step(sums[i], mixture)
+                still.append(i)
+            fits[i] = mixture, now
+        moving = still
+    return fits
 
 
 def regressions(scale: float, is_clicks: bool) -> RegressionMixture:
@@ -283,18 +263,16 @@ def fit_mixture(
     d = n_features
     noise = 1.0 if is_clicks else max(scale, 1e-6)
     alone = StateRegressions(np.zeros((1, d)), scale**2 * np.eye(d)[None], np.ones(1), noise)
-    alone, evidence = climb(learner, log, alone)
+    alone, evidence = climb(learner, log, [alone])[0]
     if n_states == 1:
         return alone, evidence
     sample = log.sample(_SAMPLE, seed)
     points = posterior(learner.prepare(sample).rows, alone, is_clicks).mean[:, 0]
     rng = np.random.default_rng(seed)
-    fits = []
-    for _ in range(_STARTS):
-        start = _grouped(points, n_states, alone, rng)
-        fits.append(climb(learner, log, start, _BURN_IN))
+    starts = [_grouped(points, n_states, alone, rng) for _ in range(_STARTS)]
+    fits = climb(learner, log, starts, _BURN_IN)
     best = max(fits, key=lambda one: one[1])[0]
-    best, evidence = climb(learner, log, best)
+    best, evidence = climb(learner, log, [best])[0]
     order = np.argsort(-best.shares, kind="stable")
     return StateRegressions(
         best.weights[order], best.covariances[order], best.shares[order], best.noise
@@ -400,7 +378,8 @@ class RowLearner:
         mixture = learned.fitted
         assert isinstance(mixture, StateRegressions)
         learner = regressions(self._scale(engine), self.is_clicks)
-        for again in fit_bootstraps(learner, engine, mixture, n_fits, seed):
+        learner = replace(learner, n_replicates=n_fits, seed=seed)
+        for again, _ in climb(learner, engine, [mixture] * n_fits):
             rewards = replace(learned, model=self._model(again)).rewards()
             yield Replicate(rewards, again.shares, learned.counts, again.weights - mixture.weights)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -106,6 +106,20 @@ def prepared(summariser: Any, partition: Log) -> Any:
     return partition if prepare is None else prepare(partition)
 
 
+def summed(
+    buckets: Iterator[tuple[int, Log]],
+    changes: Iterable[Change],
+    summariser: Any,
+    parameters: Any,
+) -> Iterator[tuple[int, Any]]:
+    """Yield the number and the sums of every numbered bucket that has users after `changes`."""
+    for number, log in buckets:
+        for change in changes:
+            log = change(log)
+        if log.n_users:
+            yield number, summariser.summarise(prepared(summariser, log), parameters)
+
+
 class Engine(ABC):
     """A log over whose users learners are folded; `changes` are applied to every partition."""
 
@@ -121,7 +135,10 @@ class Engine(ABC):
 
     @abstractmethod
     def _summed(self, summariser: Any, parameters: Any) -> Iterator[tuple[int, Any]]:
-        """Yield the number of each nonempty bucket, ascending, and its sums."""
+        """Yield the number of each nonempty bucket, ascending, and its sums.
+
+        The sums of an aligned block of buckets may have the number of its first bucket.
+        """
 
     @abstractmethod
     def mapped(self, change: Change) -> Engine:

@@ -22,13 +22,15 @@ import polars as pl
 from latentbandits.learning.backends.backend import Engine, MemoryEngine
 from latentbandits.learning.backends.out_of_core import (
     MORE,
-    LogColumns,
     OutOfCoreEngine,
     Partitions,
+    beside_of,
+    bytes_of_a_row,
+    further_names,
     open_partitions,
     write_partitions,
 )
-from latentbandits.learning.logs.rows import Log, conversion, read_log_with, seconds_of
+from latentbandits.learning.logs.rows import Log, LogColumns, conversion, read_columns, seconds_of
 from latentbandits.learning.logs.tables import (
     DETECTED,
     LogError,
@@ -59,6 +61,39 @@ USER_FEATURES = "user_features"
 
 _USERS = ("user", "session")
 
+EngineName = Literal["memory", "out_of_core", "spark"]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The options for reading a log; `FitOptions` documents them."""
+
+    engine: EngineName | Literal["auto"] = "auto"
+    user: str | None = None
+    action: str | None = None
+    reward: str | None = None
+    order: str | None = None
+    unrewarded: float | None = None
+    more: Sequence[str] = ()
+    text_format: TextFormat = DETECTED
+    list: str | None = None
+    position: str | None = None
+    session_gap: float | None = None
+    scratch: str | os.PathLike[str] | None = None
+    partitions: str | os.PathLike[str] | None = None
+    master: str | None = None
+
+    def columns_among(self, names: Sequence[str]) -> LogColumns:
+        """Return the columns of a log with the columns `names`; those not given are found."""
+        user, action, reward = name_columns(names, self.user, self.action, self.reward)
+        return LogColumns(user, action, reward, self.order, self.text_format, self.further)
+
+    @property
+    def further(self) -> tuple[str, ...]:
+        """The columns to read besides users, actions, rewards and their order."""
+        lists = [] if self.list is None or self.position is None else [self.list, self.position]
+        return tuple(dict.fromkeys([*self.more, *lists]))
+
 
 class Interactions(NamedTuple):
     """A log, and the treatment of decisions that had no reward."""
@@ -67,7 +102,6 @@ class Interactions(NamedTuple):
     n_unrewarded: int = 0  # decisions without a reward
     filled_with: float | None = None  # their reward; None: they were dropped
     n_replaced: int = 0  # rows that a later row of the same decision replaced
-    more: pl.DataFrame | None = None  # further columns, one row for each event of the log
 
 
 class OnEngine(NamedTuple):
@@ -82,21 +116,8 @@ class OnEngine(NamedTuple):
         return {"name": self.engine.name, "partitions": self.engine.n_buckets, "disk": self.disk}
 
 
-def find_columns(
-    source: TableSource,
-    user: str | None,
-    action: str | None,
-    reward: str | None,
-    text_format: TextFormat,
-) -> tuple[tuple[str, str, str], bool]:
-    """Return the columns of users, actions and rewards, and whether the log is an export."""
-    first = source[0] if isinstance(source, (list, tuple)) else source
-    names = _columns(first, text_format)
-    return name_columns(names, user, action, reward), DECISION in names
-
-
 def name_columns(
-    names: list[str], user: str | None, action: str | None, reward: str | None
+    names: Sequence[str], user: str | None, action: str | None, reward: str | None
 ) -> tuple[str, str, str]:
     """Return the columns of users, actions and rewards among `names`; those not given are found."""
     return (
@@ -106,19 +127,7 @@ def name_columns(
     )
 
 
-def read_interactions(
-    source: TableSource,
-    *,
-    user: str | None = None,
-    action: str | None = None,
-    reward: str | None = None,
-    order: str | None = None,
-    text_format: TextFormat = DETECTED,
-    unrewarded: float | None = None,
-    more: Sequence[str] = (),
-    lists: tuple[str, str] | None = None,
-    timed: bool = False,
-) -> Interactions:
+def read_interactions(source: TableSource, opening: Opening) -> Interactions:
     """Read one log or several, each with the columns that are named, or found.
 
     A table without the column `user` has its users in "user" or "session". Several rows of one
@@ -126,40 +135,34 @@ def read_interactions(
     of them. Decisions of an export without a reward are dropped, or get the reward `unrewarded`;
     in other tables a missing reward is an error unless `unrewarded` is given. The columns `more`
     are read too; an export has the users' attributes in `user_features`, and its column
-    `features` is read as the features of the action that was chosen. `lists` are the columns of
-    lists and of positions, if rows are positions of lists: then a row without a reward was not
-    observed, and is dropped in any table. With `timed` the log has the times of its rows.
+    `features` is read as the features of the action that was chosen. If rows are positions of
+    lists, a row without a reward was not observed, and is dropped in any table. With `session_gap`
+    the log has the times of its rows.
 
     >>> table = {"decision_id": ["a", "b", "c"], "session": ["x", "x", "y"], "action": [0, 1, 1],
     ...          "reward": [1.0, None, 0.0]}
-    >>> interactions = read_interactions(table)
+    >>> interactions = read_interactions(table, Opening())
     >>> interactions.log.n_events, interactions.n_unrewarded
     (2, 1)
     """
+    unrewarded, timed = opening.unrewarded, opening.session_gap is not None
     if unrewarded is not None and not math.isfinite(unrewarded):
         raise LogError(f"the unrewarded value must be a finite number; got {unrewarded}")
+    if timed and opening.order is None:
+        raise LogError("session_gap needs the column of time: name it with --time (order=)")
     parts = source if isinstance(source, (list, tuple)) else [source]
     several = len(parts) > 1 and not all(isinstance(part, (str, os.PathLike)) for part in parts)
     if several:
         raise LogError("a list of tables must hold paths; concatenate frames before")
-    columns = [_columns(part, text_format) for part in parts]
+    columns = [_columns(part, opening.text_format) for part in parts]
     exports = [DECISION in names for names in columns]
-    more = [*more, *(name for name in lists or () if name not in more)]
-    if not any(exports) and unrewarded is None and lists is None:
-        names = columns[0]
-        found = name_columns(names, user, action, reward)
-        plain, beside = read_log_with(
-            source, *found, more, order=order, timed=timed, text_format=text_format
-        )
-        return Interactions(plain, more=beside)
-    frames = [
-        _frame(part, names, user, action, reward, order, text_format, more, timed)
-        for part, names in zip(parts, columns, strict=True)
-    ]
+    if not any(exports) and unrewarded is None and opening.list is None:
+        return Interactions(read_columns(source, opening.columns_among(columns[0]), timed))
+    frames = [_frame(part, names, opening) for part, names in zip(parts, columns, strict=True)]
     everything = _concatenated(frames)
     total = len(everything)
-    if lists is not None:
-        everything = _in_lists(everything, *(MORE + name for name in lists))
+    if opening.list is not None:
+        everything = _in_lists(everything, f"{MORE}{opening.list}", f"{MORE}{opening.position}")
     frame = latest(everything, "id", "cursor").drop("id", "cursor")
     replaced = total - len(frame)
     missing = frame["reward"].is_null() | frame["reward"].is_nan()
@@ -173,20 +176,17 @@ def read_interactions(
             f"none of the {total} decisions has a reward: report rewards to the service, or say "
             "what a missing one means (unrewarded=0 for clicks)"
         )
-    has_order = order is not None and frame["order"].null_count() == 0
+    has_order = opening.order is not None and frame["order"].null_count() == 0
     if timed and not has_order:
-        raise LogError(f"session_gap needs a time in every row: the column {order} lacks some")
-    log, beside = read_log_with(
-        frame,
-        "user",
-        "action",
-        "reward",
-        [MORE + name for name in more],
-        order="order" if has_order else None,
-        timed=timed,
-    )
-    beside = beside.rename({MORE + name: name for name in more})
-    return Interactions(log, n_missing, unrewarded, replaced, beside)
+        raise LogError(
+            f"session_gap needs a time in every row: the column {opening.order} lacks some"
+        )
+    order = "order" if has_order else None
+    stored = LogColumns("user", "action", "reward", order, more=tuple(further_names(frame.columns)))
+    log = read_columns(frame, stored, timed)
+    if log.beside is not None:
+        log = replace(log, beside=beside_of(log.beside))
+    return Interactions(log, n_missing, unrewarded, replaced)
 
 
 def has_lists(source: TableSource) -> bool:
@@ -228,7 +228,7 @@ def _columns(source: TableSource, text_format: TextFormat) -> list[str]:
     return column_names(source)
 
 
-def _column(names: list[str], wanted: tuple[str, ...], option: str) -> str:
+def _column(names: Sequence[str], wanted: tuple[str, ...], option: str) -> str:
     for name in wanted:
         if name in names:
             return name
@@ -238,21 +238,15 @@ def _column(names: list[str], wanted: tuple[str, ...], option: str) -> str:
     )
 
 
-def _frame(
-    source: TableSource,
-    names: list[str],
-    user: str | None,
-    action: str | None,
-    reward: str | None,
-    order: str | None,
-    text_format: TextFormat,
-    more: Sequence[str],
-    timed: bool,
-) -> pl.DataFrame:
-    """Return one table's rows as columns user, action, reward, order, id and cursor, and `more`."""
-    own_user = user if user in names else _column(names, _USERS, "user")
-    own_action = action if action in names else _column(names, ("action",), "action")
-    own_reward = reward if reward in names else _column(names, ("reward",), "reward")
+def _frame(source: TableSource, names: list[str], opening: Opening) -> pl.DataFrame:
+    """Return one table's rows as columns user, action, reward, order, id and cursor, and others.
+
+    A table that lacks a column that was named has it under the name of exports.
+    """
+    given = (opening.user, opening.action, opening.reward)
+    there = (name if name in names else None for name in given)
+    own_user, own_action, own_reward = name_columns(names, *there)
+    order, more, text_format = opening.order, opening.further, opening.text_format
     wanted = [own_user, own_action, own_reward]
     wanted += [name for name in (order, DECISION, CURSOR) if name in names]
     beside = [name for name in more if name in names]
@@ -277,7 +271,7 @@ def _frame(
     times = pl.Series([None] * len(table), dtype=pl.Null)
     if order is not None and order in wanted:
         times = table[order]
-        if timed:  # seconds, which are the same in all tables
+        if opening.session_gap is not None:  # seconds, which are the same in all tables
             times = pl.Series(seconds_of(times, order))
     return pl.DataFrame(
         {
@@ -389,8 +383,6 @@ def stopped_by_exception() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-EngineName = Literal["memory", "out_of_core", "spark"]
-
 BYTES_IN_MEMORY = 250
 """Bytes of memory per row of a log while it is read and learned from."""
 
@@ -432,26 +424,6 @@ def choose_engine(log: Any, requested: EngineName | Literal["auto"], partitions:
     return "out_of_core" if expected > _SHARE * available_memory() else "memory"
 
 
-@dataclass(frozen=True)
-class Opening:
-    """The options for reading a log; `FitOptions` documents them."""
-
-    engine: EngineName | Literal["auto"] = "auto"
-    user: str | None = None
-    action: str | None = None
-    reward: str | None = None
-    order: str | None = None
-    unrewarded: float | None = None
-    more: Sequence[str] = ()
-    text_format: TextFormat = DETECTED
-    list: str | None = None
-    position: str | None = None
-    session_gap: float | None = None
-    scratch: str | os.PathLike[str] | None = None
-    partitions: str | os.PathLike[str] | None = None
-    master: str | None = None
-
-
 @contextmanager
 def opened(log: Any, opening: Opening, progress: Progress) -> Iterator[OnEngine]:
     """Yield the log on its engine; scratch files are removed afterwards."""
@@ -475,8 +447,7 @@ def opened(log: Any, opening: Opening, progress: Progress) -> Iterator[OnEngine]
     if chosen == "spark":
         from latentbandits.learning.backends.spark import on_spark
 
-        names = (opening.user, opening.action, opening.reward, opening.order)
-        with on_spark(log, names, opening.more, opening.master, progress) as on_executors:
+        with on_spark(log, opening, progress) as on_executors:
             yield OnEngine(on_executors)
         return
     with _partitioned(log, opening, progress) as partitions:
@@ -485,42 +456,32 @@ def opened(log: Any, opening: Opening, progress: Progress) -> Iterator[OnEngine]
 
 
 def _in_memory(log: Any, opening: Opening) -> OnEngine:
-    more = opening.more
-    if isinstance(log, Log):
-        if more:
-            raise LogError(
-                f"{', '.join(more)}: features are columns of a table; give `fit` the table itself, "
-                "not a Log"
-            )
-        if opening.session_gap is not None and log.times is None:
-            raise LogError("session_gap needs the times of the rows, and this Log has none")
-        return OnEngine(MemoryEngine(log), Interactions(log))
-    names = ("user", "action", "reward", "order", "text_format", "unrewarded", "more")
-    timed = opening.session_gap is not None
-    if timed and opening.order is None:
-        raise LogError("session_gap needs the column of time: name it with --time (order=)")
-    lists = None
-    if opening.list is not None and opening.position is not None:
-        lists = opening.list, opening.position
-    options = {name: getattr(opening, name) for name in names}
-    read = read_interactions(log, **options, lists=lists, timed=timed)
-    held = replace(read.log, beside=read.more) if more or lists else read.log
-    return OnEngine(MemoryEngine(held), read)
+    if not isinstance(log, Log):
+        read = read_interactions(log, opening)
+        return OnEngine(MemoryEngine(read.log), read)
+    if opening.more:
+        raise LogError(
+            f"{', '.join(opening.more)}: features are columns of a table; give `fit` the table "
+            "itself, not a Log"
+        )
+    if opening.session_gap is not None and log.times is None:
+        raise LogError("session_gap needs the times of the rows, and this Log has none")
+    return OnEngine(MemoryEngine(log), Interactions(log))
 
 
 @contextmanager
 def _partitioned(log: Any, opening: Opening, progress: Progress) -> Iterator[Partitions]:
     """Yield partitions of the log: kept ones, or new ones, which may be scratch files."""
-    given = opening.user, opening.action, opening.reward
-    names, has_decisions = find_columns(log, *given, opening.text_format)
-    if has_decisions:
+    first = log[0] if isinstance(log, (list, tuple)) else log
+    names = _columns(first, opening.text_format)
+    columns = opening.columns_among(names)
+    if DECISION in names:
         raise LogError(
             f"the log has a column {DECISION}: exports of the service are read in memory, because "
             "a later row of a decision replaces an earlier one. Write the rows that count to "
             f"Parquet without {DECISION}, or use the engine memory"
         )
-    columns = LogColumns(*names, opening.order, opening.text_format, tuple(opening.more))
-    needed = columns.bytes_of_a_row * sum(row_count(path) for path in files_of(log))
+    needed = bytes_of_a_row(columns) * sum(row_count(path) for path in files_of(log))
     if opening.partitions is None:
         with scratch_folder(opening.scratch, needed) as folder:
             yield write_partitions(log, columns, folder, progress)

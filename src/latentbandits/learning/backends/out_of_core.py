@@ -1,8 +1,8 @@
 """The engine of logs larger than memory: Parquet partitions of whole users, and passes over them.
 
 The partitions are written in one stream over the log's files.
-Each chunk of rows is sorted by the hash of its users and written once. Then the rows of each of 256
-hashes are collected, sorted by user, and stored as `rows-NNN.parquet` and `users-NNN.parquet`.
+Each chunk of rows is sorted by the hash of its users and written once. Then the rows of each bucket
+of users are collected, sorted by user, and stored as `rows-NNN.parquet` and `users-NNN.parquet`.
 Memory holds one chunk, and later one partition. `manifest.json` identifies the log.
 """
 
@@ -21,19 +21,18 @@ import numpy as np
 import polars as pl
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.backends.backend import Change, Engine, prepared
+from latentbandits.learning.backends.backend import Change, Engine, summed
 from latentbandits.learning.logs.rows import (
     Log,
+    LogColumns,
     check_several,
     checked_rewards,
-    join_logs,
     refuse,
     sort_ids,
 )
 from latentbandits.learning.logs.tables import (
     LogError,
     Table,
-    TextFormat,
     as_text,
     check_columns,
     files_of,
@@ -67,6 +66,42 @@ def beside_of(rows: pl.DataFrame) -> pl.DataFrame | None:
     return rows.select(names).rename(lambda name: name.removeprefix(MORE)) if names else None
 
 
+def stored_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the rows of whole users, in their order, and the users, as an engine stores them.
+
+    `frame` has rows in the order of the log: the columns user, key, action (a number), reward,
+    perhaps order, and further ones.
+    """
+    order = ["order"] if "order" in frame.columns else []
+    stated = pl.struct("user", "action", "reward", *order)
+    frame = frame.with_columns((~stated.is_first_distinct()).alias("repeat"))
+    frame = frame.sort("key", "user", *order, maintain_order=True)
+    new = (frame["user"] != frame["user"].shift(1)).fill_null(True)
+    rows = frame.select(
+        (new.cast(pl.Int32).cum_sum() - 1).cast(pl.Int32).alias("user"),
+        pl.col("action").cast(pl.Int32),
+        "reward",
+        "repeat",
+        *further_names(frame.columns),
+    )
+    return rows, frame.filter(new).select(pl.col("user").alias("id"), "key")
+
+
+def stored_log(rows: pl.DataFrame, users: pl.DataFrame, action_ids: tuple[str, ...]) -> Log:
+    """Return the log of rows and users as `stored_rows` made them, sorted by user key."""
+    repeats = rows["repeat"].to_numpy().astype(np.bool_) if "repeat" in rows.columns else None
+    return Log(
+        rows["user"].to_numpy().astype(np.int64),
+        rows["action"].to_numpy().astype(np.int64),
+        rows["reward"].to_numpy().astype(np.float64),
+        tuple(users["id"]),
+        action_ids,
+        repeats if repeats is not None and repeats.any() else None,
+        users["key"].to_numpy().astype(np.uint64),
+        beside=beside_of(rows),
+    )
+
+
 CHUNK = 2_000_000
 """The number of rows that are read at once."""
 
@@ -79,28 +114,9 @@ _ROWS_OF_A_GROUP = 8_192  # row group size of a chunk's file; the rows of one ha
 _FORMAT = 1
 
 
-@dataclass(frozen=True)
-class LogColumns:
-    """The names of a log's columns, and the format of its text files."""
-
-    user: str
-    action: str
-    reward: str
-    order: str | None
-    text_format: TextFormat
-    more: tuple[str, ...] = ()  # further columns, stored unchanged
-
-    @property
-    def bytes_of_a_row(self) -> int:
-        return BYTES_OF_A_ROW + BYTES_OF_A_COLUMN * len(self.more)
-
-    @property
-    def names(self) -> list[str]:
-        names = [self.user, self.action, self.reward]
-        names += [] if self.order is None else [self.order]
-        if len(set(names)) < len(names):
-            raise LogError(f"user, action, reward and order are different columns; got {names}")
-        return list(dict.fromkeys([*names, *self.more]))
+def bytes_of_a_row(columns: LogColumns) -> int:
+    """Return the scratch space that a row takes while partitions are made."""
+    return BYTES_OF_A_ROW + BYTES_OF_A_COLUMN * len(columns.more)
 
 
 @dataclass(frozen=True)
@@ -116,48 +132,15 @@ class Partitions:
     def n_buckets(self) -> int:
         return user_hash.bucket_count(self.n_users)
 
-    def merge(self) -> None:
-        """Merge the files of all hashes into those of the log's buckets, which may be fewer."""
-        for bucket in range(self.n_buckets):
-            numbers = range(bucket, MOST_BUCKETS, self.n_buckets)
-            if len(numbers) == 1:
-                return
-            parts = [part for number in numbers if (part := self.load(number)) is not None]
-            for number in numbers:
-                for name in ("rows", "users"):
-                    (self.folder / f"{name}-{number:03}.parquet").unlink(missing_ok=True)
-            if not parts:
+    def buckets(self) -> Iterator[tuple[int, Log | None]]:
+        """Yield the number of each bucket and its log; None if the bucket is empty."""
+        for number in range(self.n_buckets):
+            files = [self.folder / f"{name}-{number:03}.parquet" for name in ("rows", "users")]
+            if not files[0].exists():
+                yield number, None
                 continue
-            log = join_logs(parts, self.action_ids)
-            rows = {"user": log.users.astype(np.int32), "action": log.actions.astype(np.int32)}
-            frame = pl.DataFrame({**rows, "reward": log.rewards})
-            if log.repeats is not None:
-                frame = frame.with_columns(pl.Series("repeat", log.repeats))
-            if log.beside is not None:
-                frame = frame.hstack(log.beside.rename(lambda name: MORE + name))
-            _write(frame, self.folder / f"rows-{bucket:03}.parquet")
-            users = pl.DataFrame({"id": list(log.user_ids), "key": log.keys})
-            _write(users, self.folder / f"users-{bucket:03}.parquet")
-
-    def load(self, number: int) -> Log | None:
-        """Return the log of a bucket, sorted by user key; None if the bucket is empty."""
-        path = self.folder / f"rows-{number:03}.parquet"
-        if not path.exists():
-            return None
-        rows = read_rows(path, pl.scan_parquet(path))
-        path = self.folder / f"users-{number:03}.parquet"
-        users = read_rows(path, pl.scan_parquet(path))
-        repeats = rows["repeat"].to_numpy() if "repeat" in rows.columns else None
-        return Log(
-            rows["user"].to_numpy().astype(np.int64),
-            rows["action"].to_numpy().astype(np.int64),
-            rows["reward"].to_numpy().astype(np.float64),
-            tuple(users["id"]),
-            self.action_ids,
-            None if repeats is None else repeats.astype(np.bool_),
-            users["key"].to_numpy().astype(np.uint64),
-            beside=beside_of(rows),
-        )
+            rows, users = (read_rows(path, pl.scan_parquet(path)) for path in files)
+            yield number, stored_log(rows, users, self.action_ids)
 
 
 class OutOfCoreEngine(Engine):
@@ -184,12 +167,12 @@ class OutOfCoreEngine(Engine):
 
     def _summed(self, summariser: Any, parameters: Any) -> Iterator[tuple[int, Any]]:
         self._progress.start(f"pass {next(self._passes)} over the partitions", self.n_buckets)
-        for number in range(self.n_buckets):
-            partition = self._partitions.load(number)
-            for change in self._changes:
-                partition = None if partition is None else change(partition)
-            if partition is not None and partition.n_users:
-                yield number, summariser.summarise(prepared(summariser, partition), parameters)
+        yield from summed(self._nonempty(), self._changes, summariser, parameters)
+
+    def _nonempty(self) -> Iterator[tuple[int, Log]]:
+        for number, log in self._partitions.buckets():
+            if log is not None:
+                yield number, log
             self._progress.advance(1)
 
 
@@ -304,45 +287,30 @@ class _Writer:
         codes = np.array([place[action] for action in self._codes], np.int64)
         check_several("action", sorted_ids, self._columns.action)
         chunks = [pl.scan_parquet(self._chunk(i)) for i in range(len(self._ends))]
+        keys = pl.concat([chunk.select("key") for chunk in chunks])
+        found = keys.select(pl.col("key").n_unique()).collect(engine="streaming").item()
+        n_buckets = user_hash.bucket_count(found)
         n_users = n_rows = 0
         some: str = ""
-        for number in range(MOST_BUCKETS):
-            slices = [self._slice(chunk, i, number) for i, chunk in enumerate(chunks)]
+        for bucket in range(n_buckets):
+            slices = [
+                self._slice(chunk, i, number)
+                for number in range(bucket, MOST_BUCKETS, n_buckets)
+                for i, chunk in enumerate(chunks)
+            ]
             frame = pl.concat(slices, how="vertical_relaxed")
             if len(frame):
-                users = self._partition(frame, number, codes)
-                n_users, n_rows = n_users + len(users), n_rows + len(frame)
-                some = users[0]
-            progress.advance(1)
+                action = pl.Series("action", codes[frame["action"].to_numpy()])
+                rows, users = stored_rows(frame.with_columns(action))
+                _write(rows, self._folder / f"rows-{bucket:03}.parquet")
+                _write(users, self._folder / f"users-{bucket:03}.parquet")
+                n_users, n_rows = n_users + len(users), n_rows + len(rows)
+                some = users["id"][0]
+            progress.advance(MOST_BUCKETS // n_buckets)
         check_several("user", (some,) if n_users == 1 else ("", ""), self._columns.user)
         for i in range(len(self._ends)):
             self._chunk(i).unlink()
-        partitions = Partitions(self._folder, n_users, n_rows, sorted_ids)
-        partitions.merge()
-        return partitions
-
-    def _partition(self, frame: pl.DataFrame, number: int, codes: IntArray) -> pl.Series:
-        """Write the rows and users of one hash; return the users."""
-        more = [MORE + name for name in self._columns.more]
-        what = [name for name in frame.columns if name not in ("key", *more)]
-        repeats = ~frame.select(pl.struct(what).is_first_distinct()).to_series()
-        by = ["key", "user"] + (["order"] if "order" in frame.columns else [])
-        frame = frame.with_columns(repeats.alias("repeat")).sort(by, maintain_order=True)
-        new = (frame["user"] != frame["user"].shift(1)).fill_null(True)
-        users = frame.filter(new).select(pl.col("user").alias("id"), "key")
-        rows = pl.DataFrame(
-            {
-                "user": (new.cast(pl.Int32).cum_sum() - 1).cast(pl.Int32),
-                "action": codes[frame["action"].to_numpy()].astype(np.int32),
-                "reward": frame["reward"],
-            }
-        )
-        if repeats.any():
-            rows = rows.with_columns(frame["repeat"])
-        rows = rows.hstack(frame.select(more))
-        _write(rows, self._folder / f"rows-{number:03}.parquet")
-        _write(users, self._folder / f"users-{number:03}.parquet")
-        return users["id"]
+        return Partitions(self._folder, n_users, n_rows, sorted_ids)
 
     def _slice(self, chunk: pl.LazyFrame, i: int, number: int) -> pl.DataFrame:
         ends = self._ends[i]

@@ -15,10 +15,10 @@ import shutil
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import groupby
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import numpy as np
@@ -28,14 +28,12 @@ from latentbandits.learning import user_hash
 from latentbandits.learning.backends.backend import (
     Change,
     Engine,
-    Parameters,
-    Summariser,
-    Sums,
-    prepared,
+    summed,
     tree_sum,
 )
-from latentbandits.learning.backends.out_of_core import MORE, beside_of, further_names
-from latentbandits.learning.logs.rows import Log, check_several, sort_ids
+from latentbandits.learning.backends.opening import Opening, is_spark
+from latentbandits.learning.backends.out_of_core import MORE, stored_log, stored_rows
+from latentbandits.learning.logs.rows import Log, LogColumns, check_several, sort_ids
 from latentbandits.learning.logs.tables import LogError, check_columns, files_of
 from latentbandits.report.report import Progress
 
@@ -68,21 +66,16 @@ class SparkEngine(Engine):
         self.n_buckets = n_buckets
         self._blocks, self._n_blocks, self._changes = blocks, n_blocks, changes
 
-    def fold(self, summariser: Summariser[Parameters, Sums], parameters: Parameters) -> Sums:
-        sums: Sums | None = tree_sum(self._summed(summariser, parameters), self._n_blocks)
-        assert sums is not None
-        return sums
-
     def _summed(self, summariser: Any, parameters: Any) -> Iterator[tuple[int, Any]]:
-        """Yield the number of each block of buckets and its sums."""
+        """Yield the number of the first bucket of each block, and the block's sums."""
         from pyspark.serializers import CPickleSerializer
 
         size = self.n_buckets // self._n_blocks
         work = _summing(summariser, parameters, self._changes, self.action_ids, size)
-        rows = _mapped(self._blocks, work, "block int, sums binary").collect()
+        rows = _mapped(self._blocks, work, "bucket int, sums binary").collect()
         read: Any = CPickleSerializer()
-        for block, data in sorted((row["block"], bytes(row["sums"])) for row in rows):
-            yield block, read.loads(data)
+        for bucket, data in sorted((row["bucket"], bytes(row["sums"])) for row in rows):
+            yield bucket, read.loads(data)
 
     def mapped(self, change: Change) -> SparkEngine:
         return SparkEngine(
@@ -94,18 +87,12 @@ class SparkEngine(Engine):
         )
 
 
-Names: TypeAlias = tuple[str | None, str | None, str | None, str | None]
-"""The columns of users, actions and rewards, found by name if None, and the column of the order."""
-
-
 @contextmanager
-def on_spark(
-    log: Any, names: Names, more: Sequence[str], master: str | None, progress: Progress
-) -> Iterator[SparkEngine]:
+def on_spark(log: Any, opening: Opening, progress: Progress) -> Iterator[SparkEngine]:
     """Yield the engine for a Spark DataFrame, or for Parquet files that Spark reads."""
-    with _session(log, master) as session:
+    with _session(log, opening.master) as session:
         progress.start("shuffling the log on Spark", 3)
-        frame, columns = _frame(session, log, names, tuple(more))
+        frame, columns = _frame(session, log, opening)
         engine = _loaded(session, frame, columns, progress)
         try:
             yield engine
@@ -156,21 +143,9 @@ def check_master(master: str) -> None:
     raise LogError(f"no Spark master answers at {master}: start it, or mend the address")
 
 
-class _Columns(NamedTuple):
-    """The original names of the frame's columns, for error messages."""
-
-    user: str
-    action: str
-    reward: str
-    order: str | None
-    more: tuple[str, ...]  # further columns, stored unchanged
-
-
 @contextmanager
 def _session(log: Any, master: str | None) -> Iterator[Any]:
     """Yield the DataFrame's session, the active one, or a new one that is stopped at the end."""
-    from latentbandits.learning.backends.opening import is_spark
-
     # Workers must run the same interpreter as the driver.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_spark(log):
@@ -206,11 +181,9 @@ def _session(log: Any, master: str | None) -> Iterator[Any]:
         session.stop()
 
 
-def _frame(session: Any, log: Any, given: Names, more: tuple[str, ...]) -> tuple[Any, _Columns]:
+def _frame(session: Any, log: Any, opening: Opening) -> tuple[Any, LogColumns]:
     """Return columns user, action, reward, order, file and row, and their original names."""
     from pyspark.sql import functions as f
-
-    from latentbandits.learning.backends.opening import is_spark, name_columns
 
     if is_spark(log):
         frame, file, row = log, f.lit(0), f.monotonically_increasing_id()
@@ -228,24 +201,22 @@ def _frame(session: Any, log: Any, given: Names, more: tuple[str, ...]) -> tuple
         # Files are sorted by name, as on the other engines.
         name = f.regexp_replace(f.col("_metadata.file_path"), "^file:/+", "/")
         file, row = number[name], f.col("_metadata.row_index")
-    *columns, order = given
-    names = _Columns(*name_columns(frame.columns, *columns), order, more)
-    wanted = [name for name in (*names[:4], *more) if name is not None]
-    check_columns(wanted, frame.columns, "the log")
+    columns = opening.columns_among(frame.columns)
+    check_columns(columns.names, frame.columns, "the log")
     kinds = dict(frame.dtypes)
-    texts = [_text(frame, name, kinds[name]) for name in (names.user, names.action)]
-    ordered = f.lit(0) if order is None else f.col(order)
+    texts = [_text(frame, name, kinds[name]) for name in (columns.user, columns.action)]
+    ordered = f.lit(0) if columns.order is None else f.col(columns.order)
     return (
         frame.select(
             texts[0].alias("user"),
             texts[1].alias("action"),
-            f.expr(f"try_cast(`{names.reward}` as double)").alias("reward"),
+            f.expr(f"try_cast(`{columns.reward}` as double)").alias("reward"),
             ordered.alias("order"),
             file.alias("file"),
             row.alias("row"),
-            *(f.col(f"`{name}`").alias(MORE + name) for name in more),
+            *(f.col(f"`{name}`").alias(MORE + name) for name in columns.more),
         ),
-        names,
+        columns,
     )
 
 
@@ -261,7 +232,7 @@ def _text(frame: Any, name: str, kind: str) -> Any:
     return column.cast("string")
 
 
-def _loaded(session: Any, frame: Any, columns: _Columns, progress: Progress) -> SparkEngine:
+def _loaded(session: Any, frame: Any, columns: LogColumns, progress: Progress) -> SparkEngine:
     from pyspark import StorageLevel
     from pyspark.sql import functions as f
 
@@ -305,10 +276,8 @@ def _loaded(session: Any, frame: Any, columns: _Columns, progress: Progress) -> 
         f"order {_kind(frame, 'order')}, file int, row bigint"
         + "".join(f", `{MORE}{name}` {_kind(frame, MORE + name)}" for name in columns.more),
     )
-    shuffled = encoded.repartition(n_blocks, "salt").sortWithinPartitions(
-        "bucket", "key", "user", "order", "file", "row"
-    )
-    blocks = _mapped(shuffled, collecting, "bucket int, data binary")
+    shuffled = encoded.repartition(n_blocks, "salt").sortWithinPartitions("bucket", "file", "row")
+    blocks = _mapped(shuffled, collecting, "bucket int, rows binary, users binary")
     blocks = blocks.persist(StorageLevel.MEMORY_AND_DISK)
     blocks.count()
     progress.advance(1)
@@ -346,25 +315,23 @@ def _summing(
 ) -> Callable[[Batches], Batches]:
     """Return the function that sums the `size` buckets of each block, on the executors."""
 
-    def buckets(batches: Batches) -> Iterator[tuple[int, Any]]:
+    def buckets(batches: Batches) -> Iterator[tuple[int, Log]]:
         for batch in batches:
-            for number, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                log = bucket_log(data, action_ids)
-                for change in changes:
-                    log = change(log)
-                if log.n_users:
-                    yield number, summariser.summarise(prepared(summariser, log), parameters)
+            columns = (column.to_pylist() for column in batch.columns)
+            for number, *tables in zip(*columns, strict=True):
+                rows, users = (pl.read_ipc(io.BytesIO(table)) for table in tables)
+                yield number, stored_log(rows, users, action_ids)
 
     def work(batches: Batches) -> Batches:
         from pyspark.serializers import CPickleSerializer
 
         write: Any = CPickleSerializer()
-        for block, members in groupby(buckets(batches), lambda pair: pair[0] // size):
-            numbered = ((number % size, sums) for number, sums in members)
+        sums = summed(buckets(batches), changes, summariser, parameters)
+        for block, members in groupby(sums, lambda pair: pair[0] // size):
+            numbered = ((number % size, part) for number, part in members)
             data = write.dumps(tree_sum(numbered, size))
-            yield from batches_of(
-                pl.DataFrame({"block": pl.Series([block], dtype=pl.Int32), "sums": [data]})
-            )
+            first = pl.Series([block * size], dtype=pl.Int32)
+            yield from batches_of(pl.DataFrame({"bucket": first, "sums": [data]}))
 
     return work
 
@@ -396,7 +363,7 @@ def encoding(
                 frame.select(
                     pl.Series("salt", salt),
                     pl.Series("bucket", bucket.astype(np.int32)),
-                    pl.Series("key", (keys ^ np.uint64(2**63)).view(np.int64)),
+                    pl.Series("key", keys.view(np.int64)),
                     "user",
                     pl.col("action").cast(enum).to_physical().cast(pl.Int32).alias("action"),
                     "reward",
@@ -424,45 +391,12 @@ def collecting(batches: Batches) -> Batches:
 
 
 def _bucket_row(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return a bucket as its number and its Arrow data."""
-    first = rows.sort("file", "row").with_columns(
-        pl.struct("user", "action", "reward", "order").is_first_distinct().alias("first")
-    )
-    repeats = ~first.sort("key", "user", "order", "file", "row")["first"]
-    new = (rows["user"] != rows["user"].shift(1)).fill_null(True)
-    more = further_names(rows.columns)
-    compact = rows.select(
-        (new.cast(pl.Int32).cum_sum() - 1).alias("user"), "action", "reward", *more
-    ).with_columns(repeats.alias("repeat"))
-    users = rows.filter(new).select(pl.col("user").alias("id"), "key")
-    data = io.BytesIO()
-    for table in (compact, users):
-        part = io.BytesIO()
-        table.write_ipc(part, compression="lz4")
-        data.write(len(part.getvalue()).to_bytes(8, "little") + part.getvalue())
-    bucket = rows["bucket"][0]
-    return pl.DataFrame({"bucket": pl.Series([bucket], dtype=pl.Int32), "data": [data.getvalue()]})
-
-
-def bucket_log(data: bytes, action_ids: tuple[str, ...]) -> Log:
-    """Return the log of a bucket from its Arrow data."""
-    stream = io.BytesIO(data)
-    rows, users = (
-        pl.read_ipc(io.BytesIO(stream.read(int.from_bytes(stream.read(8), "little"))))
-        for _ in range(2)
-    )
-    repeats = rows["repeat"].to_numpy().astype(np.bool_)
-    keys = users["key"].to_numpy().astype(np.int64).view(np.uint64) ^ np.uint64(2**63)
-    return Log(
-        rows["user"].to_numpy().astype(np.int64),
-        rows["action"].to_numpy().astype(np.int64),
-        rows["reward"].to_numpy().astype(np.float64),
-        tuple(users["id"]),
-        action_ids,
-        repeats if repeats.any() else None,
-        keys,
-        beside=beside_of(rows),
-    )
+    """Return a bucket as its number, and its rows and users as Arrow data."""
+    stored = stored_rows(rows.with_columns(pl.col("key").reinterpret(signed=False)))
+    row: dict[str, Any] = {"bucket": rows["bucket"][:1].cast(pl.Int32)}
+    for name, table in zip(("rows", "users"), stored, strict=True):
+        row[name] = [table.write_ipc(None, compression="lz4").getvalue()]
+    return pl.DataFrame(row)
 
 
 def batches_of(frame: pl.DataFrame) -> Iterator[Any]:

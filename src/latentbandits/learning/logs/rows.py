@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import polars as pl
@@ -35,7 +35,6 @@ from latentbandits.policies.decision import LARGEST_REWARD
 # The distinct values of an array, found by sorting.
 
 Values = TypeVar("Values", FloatArray, IntArray)
-AnyArray = TypeVar("AnyArray", FloatArray, IntArray, BoolArray)
 
 
 def distinct(values: Values) -> Values:
@@ -65,6 +64,12 @@ DUPLICATES: dict[Duplicates, str] = {
 }
 
 
+_OF_EVENTS = (
+    "users", "actions", "rewards", "repeats", "features", "beside", "lists", "positions", "times",
+)  # fmt: skip
+"""Fields of a log with an entry for each event."""
+
+
 @dataclass(frozen=True, eq=False)
 class Log:
     """Interactions sorted by user, and for each user in the order they happened.
@@ -79,7 +84,7 @@ class Log:
         known_keys: `(n_users,)`: hashes of the ids, where they are known.
         features: `(n_events, n_features)`, of each row.
         attributes: `(n_users, n_attributes)`, of each user.
-        beside: further columns, unencoded, one row for each event.
+        beside: further columns, unencoded, one row for each event; None without any.
         lists: `(n_events,)`: the number of the list that showed the action.
         positions: `(n_events,)`: its position there, counted from 0.
         times: `(n_events,)`: in seconds, where pauses count.
@@ -192,7 +197,7 @@ class Log:
             users=np.repeat(np.arange(len(chosen)), lengths),
             user_ids=tuple(self.user_ids[u] for u in chosen),
             known_keys=self.keys[chosen],
-            attributes=_taken(self.attributes, chosen),
+            attributes=None if self.attributes is None else self.attributes[chosen],
         )
 
     def of_events(self, chosen: NDArray[np.bool_]) -> Log:
@@ -201,18 +206,9 @@ class Log:
 
     def _events(self, events: IntArray) -> Log:
         """Return the log of some events, in their order; users and actions stay the same."""
-        return replace(
-            self,
-            users=self.users[events],
-            actions=self.actions[events],
-            rewards=self.rewards[events],
-            repeats=_taken(self.repeats, events),
-            features=_taken(self.features, events),
-            beside=None if self.beside is None else self.beside[events],
-            lists=_taken(self.lists, events),
-            positions=_taken(self.positions, events),
-            times=_taken(self.times, events),
-        )
+        columns = {name: getattr(self, name) for name in _OF_EVENTS}
+        chosen = {name: values[events] for name, values in columns.items() if values is not None}
+        return replace(self, **chosen)
 
     def split_users(self, share: float, rng: np.random.Generator) -> tuple[Log, Log]:
         """Return the log of kept users and that of a random `share` of users held out."""
@@ -233,28 +229,51 @@ def check_duplicates(duplicates: Duplicates) -> Duplicates:
 
 def join_logs(parts: Sequence[Log], action_ids: tuple[str, ...]) -> Log:
     """Return logs of different users as one, users by ascending key."""
+    columns: dict[str, Any] = {
+        name: _joined([getattr(part, name) for part in parts])
+        for name in (*_OF_EVENTS, "attributes")
+    }
     firsts = np.cumsum([0, *(part.n_users for part in parts)])
-    repeats = None
-    if any(part.repeats is not None for part in parts):
-        none = [np.zeros(p.n_events, np.bool_) if p.repeats is None else p.repeats for p in parts]
-        repeats = np.concatenate(none)
     users = [part.users + first for part, first in zip(parts, firsts, strict=False)]
+    columns["users"] = np.concatenate(users)
+    if columns["repeats"] is not None:  # parts without repeated rows may lack the mark
+        none = [np.zeros(p.n_events, np.bool_) if p.repeats is None else p.repeats for p in parts]
+        columns["repeats"] = np.concatenate(none)
     joined = Log(
-        np.concatenate([np.zeros(0, np.int64), *users]),
-        np.concatenate([np.zeros(0, np.int64), *(part.actions for part in parts)]),
-        np.concatenate([np.zeros(0), *(part.rewards for part in parts)]),
-        tuple(user for part in parts for user in part.user_ids),
-        action_ids,
-        repeats,
-        np.concatenate([np.zeros(0, np.uint64), *(part.keys for part in parts)]),
-        _joined([part.features for part in parts]),
-        _joined([part.attributes for part in parts]),
-        _stacked([part.beside for part in parts]),
-        _joined([part.lists for part in parts]),
-        _joined([part.positions for part in parts]),
-        _joined([part.times for part in parts]),
+        user_ids=tuple(user for part in parts for user in part.user_ids),
+        action_ids=action_ids,
+        known_keys=np.concatenate([part.keys for part in parts]),
+        **columns,
     )
     return joined.of_users(np.argsort(joined.keys, kind="stable"))
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    there = [part for part in parts if part is not None]
+    if not there:
+        return None
+    return pl.concat(there) if isinstance(there[0], pl.DataFrame) else np.concatenate(there)
+
+
+@dataclass(frozen=True)
+class LogColumns:
+    """The names of a log's columns, and the format of its text files; `read_log` explains them."""
+
+    user: str
+    action: str
+    reward: str
+    order: str | None = None
+    text_format: TextFormat = DETECTED
+    more: tuple[str, ...] = ()  # further columns, kept unchanged
+
+    @property
+    def names(self) -> list[str]:
+        """All columns; LogError if one has two roles."""
+        names = [self.user, self.action, self.reward]
+        names += [] if self.order is None else [self.order]
+        if len(set(names)) < len(names):
+            raise LogError(f"user, action, reward and order are different columns; got {names}")
+        return list(dict.fromkeys([*names, *self.more]))
 
 
 def read_log(
@@ -276,29 +295,17 @@ def read_log(
         order: column that orders a user's events; None: the order of the rows.
         text_format: separator, encoding and columns of delimited text; detected by default.
     """
-    return read_log_with(source, user, action, reward, (), order=order, text_format=text_format)[0]
+    return read_columns(source, LogColumns(user, action, reward, order, text_format))
 
 
-def read_log_with(
-    source: TableSource,
-    user: str,
-    action: str,
-    reward: str,
-    more: Sequence[str],
-    *,
-    order: str | None = None,
-    timed: bool = False,
-    text_format: TextFormat = DETECTED,
-) -> tuple[Log, pl.DataFrame]:
-    """Return the log as `read_log` does, and the columns `more` with one row for each event.
+def read_columns(source: TableSource, columns: LogColumns, timed: bool = False) -> Log:
+    """Read a table of interactions, with the further columns `beside`; LogError if it is not valid.
 
     With `timed` the log has the times of its rows, from the column `order`.
     """
-    columns = [user, action, reward] + ([order] if order is not None else [])
-    if len(set(columns)) < len(columns):
-        raise LogError(f"user, action, reward and order are different columns; got {columns}")
-    wanted = list(dict.fromkeys([*columns, *more]))
-    table = read_table(source, wanted, text=(user, action, reward), text_format=text_format)
+    user, action, reward, order = columns.user, columns.action, columns.reward, columns.order
+    text = (user, action, reward)
+    table = read_table(source, columns.names, text=text, text_format=columns.text_format)
     rewards = checked_rewards(table, reward)
     users, user_ids = _encode(table, user)
     actions, action_ids = _encode(table, action)
@@ -311,18 +318,16 @@ def read_log_with(
     repeats = ~frame.select(pl.struct(pl.all()).is_first_distinct()).to_series()
     frame = frame.with_columns(repeats.alias("repeat")).with_row_index("row")
     frame = frame.sort(keys, maintain_order=True)
-    names = list(dict.fromkeys(more))
-    beside = table.frame.select(names)[frame["row"]] if names else pl.DataFrame()
-    log = Log(
+    return Log(
         frame["user"].to_numpy().astype(np.int64),
         frame["action"].to_numpy().astype(np.int64),
         frame["reward"].to_numpy().astype(np.float64),
         user_ids,
         action_ids,
         frame["repeat"].to_numpy().astype(np.bool_) if repeats.any() else None,
+        beside=table.frame.select(columns.more)[frame["row"]] if columns.more else None,
         times=seconds_of(frame["order"], order) if timed and order is not None else None,
     )
-    return log, beside
 
 
 def seconds_of(times: pl.Series, column: str) -> FloatArray:
@@ -383,20 +388,6 @@ def read_names(
     table = read_table(source, [action, name], text=(action, name), text_format=text_format)
     ids, names = as_text(table.frame[action]), table.frame[name].cast(pl.String)
     return {i: n for i, n in zip(ids, names, strict=True) if i is not None and n is not None}
-
-
-def _joined(parts: Sequence[AnyArray | None]) -> AnyArray | None:
-    there = [part for part in parts if part is not None]
-    return np.concatenate(there) if there else None
-
-
-def _stacked(parts: Sequence[pl.DataFrame | None]) -> pl.DataFrame | None:
-    there = [part for part in parts if part is not None]
-    return pl.concat(there) if there else None
-
-
-def _taken(values: AnyArray | None, chosen: IntArray) -> AnyArray | None:
-    return None if values is None else values[chosen]
 
 
 def checked_rewards(table: Table, column: str) -> pl.Series:
