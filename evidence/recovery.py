@@ -16,7 +16,7 @@ from latentbandits.learning.learners import align
 from latentbandits.learning.logs.rows import make_family
 from latentbandits.models.checks import FloatArray
 from latentbandits.options import Option, choose, positive
-from latentbandits.report.report import Claim, Report, Silent, Table
+from latentbandits.report.report import Claim, Report, Table
 
 __all__ = ["RecoveryExperiment"]
 
@@ -56,16 +56,15 @@ def count_states(job: StatesJob) -> int:
     """Return the chosen number of states."""
     log = generate_family(job.rewards, n_states=job.n_states, seed=job.seed).log
     learner = ArmsLearner(make_family(job.rewards, log.rewards))
-    selection = learner.select(*split_users(log, job.seed), None, job.seed, Silent())
+    selection = learner.select(split_users(log, job.seed), None)
     return selection.chosen.n_states
 
 
 def calibrate(job: CalibrationJob) -> Calibration:
     """Learn 3 states without the bootstrap, and measure the coverage of 90% intervals."""
     truth = generate_family(job.rewards, separation=job.separation, seed=job.seed)
-    kept, held_out = split_users(truth.log, job.seed)
     learner = ArmsLearner(make_family(job.rewards, truth.log.rewards))
-    selection = learner.select(kept, held_out, (len(truth.means),), job.seed, Silent())
+    selection = learner.select(split_users(truth.log, job.seed), (len(truth.means),))
     learned = selection.learner.learn(truth.log, selection.chosen, job.seed)
     means = learned.rewards()
     held = float("nan")

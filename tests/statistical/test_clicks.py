@@ -26,7 +26,6 @@ from latentbandits.learning.fitting import split_users
 from latentbandits.learning.lists import learn_examination
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.clicks import Positions
-from latentbandits.report.report import Silent
 from tests.unit.test_list_logs import LOOKED, K, generated
 
 
@@ -38,7 +37,7 @@ def problem():
 @pytest.fixture(scope="module")
 def model(problem):
     selection = ArmsLearner(BernoulliArms.for_rewards(np.zeros(1))).select(
-        *split_users(problem.log, 0), None, 0, Silent()
+        split_users(problem.log, 0), None
     )
     return selection.learner.learn(problem.log, selection.chosen, 0).model
 

@@ -23,7 +23,7 @@ def test_an_atom_is_not_bought_by_a_density_at_any_resolution(kind):
     """Compared by density, exponential rewards win: theirs has no bound at 0."""
     log = generate(kind, seed=3).log
     for finer in (1.0, 10.0):
-        choice = choose_family(*split_users(log, 0), finer=finer)
+        choice = choose_family(split_users(log, 0), finer=finer)
         assert choice.rewards == CHOSEN[kind]
         best = next(one for one in choice.contenders if one.name == choice.rewards)
         assert best.n_states == 3
@@ -75,7 +75,7 @@ def test_any_score_between_the_ends_is_learned_from_and_others_are_refused():
 def test_a_far_away_value_is_no_full_score():
     log = generate("huge", seed=0, n_users=100).log
     assert "categorical" not in {
-        one.rewards for one in choose_family(*split_users(log, 0)).contenders
+        one.rewards for one in choose_family(split_users(log, 0)).contenders
     }
 
 

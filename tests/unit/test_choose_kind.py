@@ -6,14 +6,12 @@ import pytest
 from latentbandits.learning.assess import comparisons
 from latentbandits.learning.assess.comparisons import SAMPLED_USERS, choose_kind
 from latentbandits.learning.assess.heldout import score
-from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.fitting import fit, split_users
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.learners import Candidate
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs.rows import Cells, read_log
 from latentbandits.models import LinearGaussian
-from latentbandits.report.report import Silent
 
 
 def rated(n_users=400, n_actions=12, per_user=8, seed=0):
@@ -141,13 +139,13 @@ def test_popularity_of_clicks_is_not_shrunk():
 
 def test_the_choice_ignores_actions_that_one_kind_does_not_know():
     log = rated(200)
-    kept, held_out = split_users(log, 0)
-    kept = kept.of_events(kept.actions != 0)
-    engine = engine_of(kept)
-    linear = LinearLearner(rank=2).select(engine, held_out, (1,), 0, Silent())
+    split = split_users(log, 0)
+    unknown = log.of_events(log.actions != 0)
+    split = split._replace(kept=split_users(unknown, 0).kept)
+    linear = LinearLearner(rank=2).select(split, (1,))
     from latentbandits.learning.arms.learner import ArmsLearner
 
-    arms = ArmsLearner().select(engine, held_out, (1,), 0, Silent())
-    choice = choose_kind(arms, linear, held_out, 0)
+    arms = ArmsLearner().select(split, (1,))
+    choice = choose_kind(arms, linear, split)
     assert choice.chosen == "linear"
     assert choice.log_probability["linear"] > choice.log_probability["arms"]

@@ -11,7 +11,7 @@ import pytest
 
 from latentbandits import GaussianArms, LinearGaussian, load
 from latentbandits.learning import FitOptions, fit, fitting
-from latentbandits.learning.assess import comparisons, verdict
+from latentbandits.learning.assess import verdict
 from latentbandits.learning.assess.replay import replay
 from latentbandits.learning.assess.report_tables import tables
 from latentbandits.learning.fitting import _learn_all, split_users
@@ -159,17 +159,17 @@ def test_auto_takes_the_next_best_where_all_users_make_too_small_a_cluster():
     learner = LinearLearner(reg=1.0)
     rows = [Candidate(n, 2, -float(n), 1.0, np.full(5, -float(n))) for n in (60, 61, 2)]
     rows[0], rows[1] = (replace(row, evidence=1.0, by_user=np.ones(5)) for row in rows[:2])
-    kept, held_out = split_users(log, 0)
+    split = split_users(log, 0)
     chosen = learner.choose(rows)
     selection = Selection(learner, tuple(rows), chosen, None, None)
-    selection, learned = _learn_all(selection, log, kept, held_out, seed=0)
+    selection, learned = _learn_all(selection, log, split)
     assert selection.chosen.n_states == learned.model.n_states == 2
     assert selection.learned.model.n_states == 2
     assert [row.evidence is None for row in selection.rows] == [True, True, False]
     assert "of all users" in selection.rows[0].reason
     only = Candidate(60, 2, -1.0, 1.0, np.ones(5))
     with pytest.raises(ValueError, match="smallest cluster"):
-        _learn_all(Selection(learner, (only,), only, None, None), log, kept, held_out, seed=0)
+        _learn_all(Selection(learner, (only,), only, None, None), log, split)
 
 
 def test_one_state_has_no_others(truth):
@@ -268,7 +268,6 @@ def test_a_quick_fit_plays_particles_once(truth, monkeypatch):
         return replay(*arguments, **keywords)
 
     monkeypatch.setattr(verdict.replays, "replay", counted)
-    monkeypatch.setattr(comparisons, "replay", counted)
     few = truth.log.of_users(np.arange(120))
     clicks = replace(few, rewards=(few.rewards > 0.5).astype(float))
     options = {"kind": "linear", "reg": 1.0, "rank": 1, "states": 2, "quick": True}

@@ -7,6 +7,7 @@ import pytest
 
 from latentbandits.learning.assess.list_replay import ListRounds, PerLook
 from latentbandits.learning.assess.replay import (
+    Playing,
     PolicyPlayer,
     ScorePlayer,
     playable_rounds,
@@ -164,7 +165,11 @@ def test_the_verdict_is_about_lists(clicks):
     learned = Learned(model, None, np.bincount(log.actions))
     kept, out = log.of_users(np.arange(100)), log.of_users(np.arange(100, 350))
     judged = judge_policies(
-        learned, kept, out, policies=("mmGreedy",), passes=1, lists=ListRounds(LENGTH, clicks)
+        learned,
+        kept,
+        out,
+        policies=("mmGreedy",),
+        playing=Playing(ListRounds(LENGTH, clicks), passes=1),
     )
     assert judged.verdict == "helps"
     assert "a list compared with showing the best average 3 actions" in judged.sentence

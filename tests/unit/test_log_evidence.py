@@ -9,7 +9,6 @@ from latentbandits.learning.arms.learner import ArmsLearner, log_evidence, obser
 from latentbandits.learning.arms.mixture import Mixture, Problem, climb
 from latentbandits.learning.fitting import split_users
 from latentbandits.learning.logs.rows import Log, make_family
-from latentbandits.report.report import Silent
 
 
 def clicks_of(rates, n_users, n_rounds, seed):
@@ -84,9 +83,9 @@ def test_one_state_pays_for_its_means():
 def test_states_that_overlap_are_found():
     """Rare clicks: 60 impressions hardly tell three kinds of users apart."""
     log = other_problem(0).log
-    kept, held_out = split_users(log, 0)
+    split = split_users(log, 0)
     learner = ArmsLearner(make_family("bernoulli", log.rewards))
-    selection = learner.select(kept, held_out, (1, 2, 3), 0, Silent())
+    selection = learner.select(split, (1, 2, 3))
     assert [row.n_states for row in selection.rows] == [1, 2, 3]
     assert selection.chosen.n_states == 3
     # The planted mistake: the ELBO itself is highest for one state.

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.backends.opening import Opening, read_interactions
 from latentbandits.learning.fitting import fit
+from latentbandits.learning.learners import Split
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs.rows import read_log
 from latentbandits.learning.logs.tables import LogError
-from latentbandits.report.report import Silent
 
 
 @pytest.mark.parametrize(
@@ -65,9 +66,8 @@ def test_the_grid_of_a_regularisation_grows_while_the_evidence_rises():
     table = {"u": users, "a": rng.integers(0, 60, 4800), "r": (rng.random(4800) < 0.3) * 1}
     log = read_log(table, "u", "a", "r")
     kept, held_out = (log.of_users(part) for part in (np.arange(320), np.arange(320, 400)))
-    chosen = LinearLearner(rank=1, rewards="bernoulli", weighting="plain").select(
-        kept, held_out, (1,), 0, Silent()
-    )
+    learner = LinearLearner(rank=1, rewards="bernoulli", weighting="plain")
+    chosen = learner.select(Split(engine_of(kept), held_out), (1,))
     assert chosen.learner.reg > 30
     assert not any("--reg" in text for text in chosen.warnings) or chosen.learner.reg > 1_000
 

@@ -101,10 +101,10 @@ def test_a_new_experiment_has_its_options_and_checks(coin, tmp_path, capsys):
 class OneStateLearner:
     """The module of a new learner: one state, whose means are those of the log."""
 
-    def select(self, kept, held_out, states, seed, progress):
-        learned = self.learn(kept, None, seed)
-        judged = judge(learned, held_out)
-        chosen = Candidate(1, None, judged.evidence, judged.rmse, judged.by_user())
+    def select(self, split, states):
+        learned = self.learn(split.kept, None, split.seed)
+        judged = judge(learned, split.held_out)
+        chosen = Candidate.scored(1, None, judged)
         return Selection(self, (chosen,), chosen, learned, judged)
 
     def choose(self, rows):
@@ -133,10 +133,10 @@ def test_a_new_learner_is_one_module_a_name_and_its_choice(monkeypatch, tmp_path
     monkeypatch.setattr(fit_options, "Kind", Literal["auto", "linear", "arms", "one-state"])
     chosen = fitting._learner
 
-    def choose(users, form, options, bar):
+    def choose(users, form, options):
         if form == "one-state":
             return OneStateLearner(), None
-        return chosen(users, form, options, bar)
+        return chosen(users, form, options)
 
     monkeypatch.setattr(fitting, "_learner", choose)
     log = generate_arms(n_users=60, n_rounds=10, n_states=2, n_actions=3, seed=1).log

@@ -19,7 +19,6 @@ from latentbandits.learning.learners import align
 from latentbandits.learning.logs.rows import Log, make_family
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.rewards import TransformedLearner, choose_family
-from latentbandits.report.report import Silent
 
 GENERATED = ("gaussian", "bernoulli", "poisson", "exponential", "categorical")
 
@@ -38,7 +37,7 @@ def heavy_tails(seed=0, n_users=400):
 @pytest.mark.parametrize("rewards", GENERATED)
 def test_auto_finds_the_family(rewards):
     log = generate_family(rewards, n_users=250, n_rounds=20, n_states=2, n_actions=5, seed=3).log
-    choice = choose_family(*split_users(log, 0))
+    choice = choose_family(split_users(log, 0))
     assert choice.rewards == rewards
     assert choice.recommended_transform is None
     assert not choice.warnings
@@ -47,7 +46,7 @@ def test_auto_finds_the_family(rewards):
 @pytest.mark.parametrize("rewards", ["poisson", "categorical"])
 def test_a_family_that_evidence_rejects_is_used_with_a_warning(rewards):
     log = generate_family(rewards, n_users=250, n_rounds=20, n_states=2, n_actions=5, seed=3).log
-    choice = choose_family(*split_users(log, 0), requested="exponential")
+    choice = choose_family(split_users(log, 0), requested="exponential")
     assert choice.rewards == "exponential"
     assert "speak against --rewards exponential" in choice.warnings[0]
 
@@ -96,7 +95,7 @@ def test_users_that_differ_within_a_state_are_noticed():
     alike = generate_family("bernoulli", 600, 60, 2, 5, seed=1).log
     strengths = [
         ArmsLearner(make_family("bernoulli", log.rewards))
-        .select(*split_users(log, 0), (2,), 0, Silent())
+        .select(split_users(log, 0), (2,))
         .learner.strength
         for log in (varied, alike)
     ]
@@ -126,8 +125,7 @@ def test_intervals_of_new_users_and_of_means_hold(rewards):
 
 def test_a_transform_is_recommended_stored_and_decides_in_original_units(tmp_path):
     log, means = heavy_tails()
-    kept, held_out = split_users(log, 0)
-    assert choose_family(kept, held_out).recommended_transform == "log1p"
+    assert choose_family(split_users(log, 0)).recommended_transform == "log1p"
     actual = fit(log, transform="log1p", states=2, bootstrap=3)
     assert isinstance(actual.model, Log1pRewards)
     rewards = actual.model.expected_rewards(None)[0]

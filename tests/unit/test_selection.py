@@ -14,7 +14,6 @@ from latentbandits.learning.linear.learner import LinearLearner, lowest_rank
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.linear.logistic import LogisticLinear
-from latentbandits.report.report import Silent
 
 
 def ratings_log(**settings):
@@ -26,8 +25,8 @@ def ratings_log(**settings):
 @pytest.mark.parametrize("n_states", [1, 2, 4])
 def test_the_number_of_states_of_arms_is_found(n_states):
     truth = generate_arms(n_users=800, n_rounds=30, n_states=n_states, n_actions=8, seed=0)
-    kept, held_out = split_users(truth.log, 0)
-    selection = ArmsLearner(n_starts=5).select(kept, held_out, None, 0, Silent())
+    split = split_users(truth.log, 0)
+    selection = ArmsLearner(n_starts=5).select(split, None)
     assert selection.chosen.n_states == n_states
     heights = [row.log_evidence for row in selection.rows]
     assert selection.chosen.log_evidence == pytest.approx(max(heights), abs=LEAST_NATS)
@@ -39,8 +38,8 @@ def test_the_rank_of_ratings_is_found(monkeypatch):
     log, _ = ratings_log(
         n_users=400, n_actions=120, n_states=3, density=0.4, n_features=4, separation=1.5
     )
-    kept, held_out = split_users(log, 0)
-    selection = LinearLearner().select(kept, held_out, (1, 3), 0, Silent())
+    split = split_users(log, 0)
+    selection = LinearLearner().select(split, (1, 3))
     assert selection.chosen.rank == 3, "three tastes beside the level, which is an intercept"
     assert selection.chosen.n_states == 3
     assert selection.learner.intercepts
@@ -62,8 +61,8 @@ def test_intercepts_are_left_out_where_they_do_harm():
     users, actions = np.repeat(np.arange(300), 8), rng.integers(60, size=2400)
     rewards = np.einsum("nd,nd->n", u[users], v[actions]) + 0.1 * rng.normal(size=2400)
     ids = tuple(map(str, range(300))), tuple(map(str, range(60)))
-    kept, held_out = split_users(Log(users, actions, rewards, *ids), 0)
-    selection = LinearLearner(rank=2, weighting="plain").select(kept, held_out, (1,), 0, Silent())
+    split = split_users(Log(users, actions, rewards, *ids), 0)
+    selection = LinearLearner(rank=2, weighting="plain").select(split, (1,))
     assert not selection.learner.intercepts
 
 
@@ -74,11 +73,11 @@ def test_clicks_of_a_large_catalogue_are_learned_as_clicks():
     odds = 1.5 * np.einsum("nd,nd->n", u[users], v[actions]) - 1
     rewards = (rng.random(20_000) < 1 / (1 + np.exp(-odds))).astype(float)
     ids = tuple(map(str, range(500))), tuple(map(str, range(70)))
-    kept, held_out = split_users(Log(users, actions, rewards, *ids), 0)
+    split = split_users(Log(users, actions, rewards, *ids), 0)
     learner = LinearLearner(rewards="bernoulli", rank=2)
-    selection = learner.select(kept, held_out, (1,), 0, Silent())
+    selection = learner.select(split, (1,))
     assert isinstance(selection.learned.model, LogisticLinear)
-    rate = kept.rewards.mean()
+    rate = split.kept.summary.rewards.mean
     constant = rate * np.log(rate) + (1 - rate) * np.log(1 - rate)
     assert selection.judged.evidence > constant + 0.03
     assert selection.judged.coverage(0.9) == pytest.approx(0.9, abs=0.03)
@@ -86,14 +85,14 @@ def test_clicks_of_a_large_catalogue_are_learned_as_clicks():
 
 def test_too_many_states_end_a_row_of_the_table():
     log, _ = ratings_log(n_users=60, n_actions=30, n_states=2, density=0.4)
-    kept, held_out = split_users(log, 0)
+    split = split_users(log, 0)
     learner = LinearLearner(reg=1.0, rank=2)
-    selection = learner.select(kept, held_out, (1, 40, 41), 0, Silent())
+    selection = learner.select(split, (1, 40, 41))
     assert [row.n_states for row in selection.rows] == [1, 40]
     assert "largest usable number" in selection.rows[1].reason
     assert selection.chosen.n_states == 1
     with pytest.raises(LogError, match="largest usable number"):
-        learner.select(kept, held_out, (40,), 0, Silent())
+        learner.select(split, (40,))
 
 
 def _row(n, gain, log_evidence=None):

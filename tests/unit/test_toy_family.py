@@ -136,7 +136,7 @@ def test_the_toy_family_conforms():
 
 def test_the_toy_family_is_found_and_learned():
     log = log_of_users()
-    choice = choose_family(*split_users(log, 0))
+    choice = choose_family(split_users(log, 0))
     assert choice.rewards == "geometric", "Poisson rewards of these means vary far less"
     fit = fit_mixture(log, 2, rewards="geometric")
     assert np.diff(fit.elbos).min() > -1e-9

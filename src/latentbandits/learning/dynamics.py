@@ -40,7 +40,7 @@ from latentbandits.learning.arms.moving import (
 )
 from latentbandits.learning.assess.heldout import MOST_ROUNDS, score
 from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
-from latentbandits.learning.fit_options import Dynamics
+from latentbandits.learning.fit_options import FitOptions
 from latentbandits.learning.learners import (
     CLEAR,
     Candidate,
@@ -48,6 +48,8 @@ from latentbandits.learning.learners import (
     Learned,
     Replicate,
     Selection,
+    Split,
+    States,
     clearly_below,
     vetoed,
 )
@@ -57,7 +59,7 @@ from latentbandits.learning.transitions import expected_states
 from latentbandits.models.arms.conjugate import Learnable
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.composed.markov import switching_matrix
-from latentbandits.report.report import Estimate, Progress
+from latentbandits.report.report import Estimate
 
 MOVING = (0.3, 0.1, 0.03, 0.01, 0.003)
 """Probabilities of a move in a round that the first, small test tries."""
@@ -96,16 +98,9 @@ class MovingArms:
     strength: float = inf
     session_gap: float | None = None
 
-    def select(
-        self,
-        kept: AnyLog,
-        held_out: Log,
-        states: Sequence[int] | None,
-        seed: int,
-        progress: Progress,
-    ) -> Selection:
+    def select(self, split: Split, states: States) -> Selection:
         """Choose the number of states by ELBO, then whether sessions learn the means as well."""
-        kept = engine_of(kept)
+        kept, seed, progress = split.kept, split.seed, split.progress
         few = kept if kept.n_users <= MOST_USERS else engine_of(kept.sample(MOST_USERS, seed))
         problem = Problem.from_log(self.family, few)
         pieces = Problem.from_log(self.family, few.mapped(Segments(SEGMENT)))
@@ -113,7 +108,7 @@ class MovingArms:
         progress.start("choosing the number of states that move", len(wanted))
         rows: list[Candidate] = []
         for i, n_states in enumerate(wanted):
-            rows.append(self._try(problem, pieces, held_out, n_states, seed))
+            rows.append(self._try(problem, pieces, split, n_states))
             progress.advance(1)
             if rows[-1].evidence is None or _past(rows):
                 progress.advance(len(wanted) - i - 1)
@@ -127,7 +122,7 @@ class MovingArms:
                     if other.fitted.elbo <= learned.fitted.elbo:
                         break
                     best, learned = row, other
-        return self._settle(learned, held_out, tuple(rows), best)
+        return self._settle(learned, split.held_out, tuple(rows), best)
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
         """Return the candidate of highest ELBO that held-out evidence does not reject."""
@@ -153,13 +148,13 @@ class MovingArms:
     def settings(self) -> dict[str, Any]:
         return {"rewards": self.family.family_name, "method": "em", "paths": self.n_paths}
 
-    def _try(
-        self, problem: Problem, pieces: Problem, held_out: Log, n_states: int, seed: int
-    ) -> Candidate:
+    def _try(self, problem: Problem, pieces: Problem, split: Split, n_states: int) -> Candidate:
         if n_states * problem.engine.n_actions > MOST_MEANS:
             return Candidate(n_states, None, reason=too_large(n_states, problem.engine.n_actions))
         try:
-            start = best_of(pieces, n_states, n_starts=3, tolerance=_CHOICE_TOLERANCE, seed=seed)
+            start = best_of(
+                pieces, n_states, n_starts=3, tolerance=_CHOICE_TOLERANCE, seed=split.seed
+            )
         except ValueError as error:
             return Candidate(n_states, None, reason=str(error))
         gap = self.session_gap
@@ -173,24 +168,12 @@ class MovingArms:
             tried = [climb_moving(problem, one, max_passes=_TRIAL) for one in chains]
             chains = [max(tried, key=lambda one: one.elbos[-1]).chain]
         moved = climb_moving(problem, chains[0], tolerance=_CHOICE_TOLERANCE)
-        judged = score(finish_moving(problem, moved, seed).model(), held_out)
-        return Candidate(
-            len(moved.chain.moves),
-            None,
-            judged.evidence,
-            judged.rmse,
-            judged.by_user(),
-            elbo=moved.elbos[-1],
-            requested=n_states,
-            fit=moved.chain,
-        )
+        scores = score(finish_moving(problem, moved, split.seed).model(), split.held_out)
+        found = len(moved.chain.moves), None, scores, moved.chain
+        return Candidate.scored(*found, elbo=moved.elbos[-1], requested=n_states)
 
     def _settle(
-        self,
-        learned: Learned,
-        held_out: Log,
-        rows: tuple[Candidate, ...],
-        chosen: Candidate,
+        self, learned: Learned, held_out: Log, rows: tuple[Candidate, ...], chosen: Candidate
     ) -> Selection:
         """Choose whether sessions learn the means as well, by some of the held-out users."""
         learner = self
@@ -286,42 +269,32 @@ NOT_TRIED = DynamicsChoice("none", "a quick fit does not try a state that moves"
 
 
 def choose_dynamics(
-    dynamics: Dynamics,
-    selection: Selection,
-    kept: Engine,
-    held_out: Log,
-    states: Sequence[int] | None,
-    *,
-    order: str | None,
-    session_gap: float | None,
-    seed: int,
-    progress: Progress,
+    selection: Selection, split: Split, options: FitOptions
 ) -> tuple[Selection, DynamicsChoice]:
     """Return the selection, of a state that moves if that predicts held-out rows better.
 
-    `dynamics` "markov" demands a state that moves, and "auto" compares. LogError if it is demanded
-    and cannot be learned.
+    LogError if such a state is demanded and cannot be learned.
     """
+    dynamics, order = options.dynamics, options.order
     if dynamics == "none":
         return selection, DynamicsChoice("none", "a state that stands still was requested")
     learner = selection.learner
     reason = ""
     if not isinstance(learner, ArmsLearner) or selection.learned.fitted.log_actions is not None:
         reason = "only the state of arms whose rewards are not transformed can move"
-    elif np.diff(held_out.starts).max() < 2:
+    elif np.diff(split.held_out.starts).max() < 2:
         reason = "no held-out user has two rows"
-    elif dynamics == "auto" and session_gap is None:
-        reason = _not_worth_trying(selection, held_out, order)
+    elif dynamics == "auto" and options.session_gap is None:
+        reason = _not_worth_trying(selection, split.held_out, order)
     if reason and dynamics == "markov":
         raise LogError(f"dynamics markov: {reason}")
     if reason:
         return selection, DynamicsChoice("none", reason, order=order)
     assert isinstance(learner, ArmsLearner)
     family = learner.family.with_noise_by_action() if learner.by_action else learner.family
+    moving_arms = MovingArms(family, _still(selection), session_gap=options.session_gap)
     try:
-        moving = MovingArms(family, _still(selection), session_gap=session_gap).select(
-            kept, held_out, states, seed, progress
-        )
+        moving = moving_arms.select(split, options.wanted_states)
     except LogError as error:
         if dynamics == "markov":
             raise

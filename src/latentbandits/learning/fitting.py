@@ -33,7 +33,7 @@ from latentbandits.learning.assess.comparisons import (
     learn_one_state,
 )
 from latentbandits.learning.assess.list_replay import ListRounds
-from latentbandits.learning.assess.replay import Replay
+from latentbandits.learning.assess.replay import Playing, Replay
 from latentbandits.learning.assess.report import cautions
 from latentbandits.learning.assess.verdict import (
     judge_policies,
@@ -45,7 +45,13 @@ from latentbandits.learning.attributes.encoding import EncodedLog, UserAttribute
 from latentbandits.learning.attributes.gate import choose_states, learn_gate, worth
 from latentbandits.learning.attributes.items import ItemTable, learn_items, read_items
 from latentbandits.learning.attributes.regression import RowLearner
-from latentbandits.learning.backends.backend import Engine, Merged, Without, engine_of
+from latentbandits.learning.backends.backend import (
+    AnyLog,
+    Engine,
+    Merged,
+    Without,
+    engine_of,
+)
 from latentbandits.learning.backends.opening import Interactions, opened
 from latentbandits.learning.dynamics import NOT_TRIED, DynamicsChoice, choose_dynamics
 from latentbandits.learning.fit_options import (
@@ -67,6 +73,7 @@ from latentbandits.learning.learners import (
     Learned,
     Learner,
     Selection,
+    Split,
     Step,
     bootstrap,
     excess_spread,
@@ -200,10 +207,11 @@ def fit(
         expected = expected_seconds(users, options)
         if expected is not None:
             bar = Expecting(bar, time.process_time() + expected)
-        result = learn(users, options, bar)
+            users = users._replace(split=users.split._replace(progress=bar))
+        result = learn(users, options)
         content = describe(users, result, options)
         if options.assess:
-            content |= assess(users, result, content, options, bar)
+            content |= assess(users, result, content, options)
     content["seconds"] = round(time.perf_counter() - started, 2)
     clicks = None if users.shown is None else users.shown.model
     return Fit(result.written.model, result.catalogue, content, clicks)
@@ -217,9 +225,8 @@ class Users(NamedTuple):
 
     everyone: Engine
     kept: Engine  # without the held-out users
-    few: Engine  # the kept users that choices are made on: all, or a sample if there are many
-    choosing: Log  # half of the held-out users, for choices
-    judging: Log  # the other half, for the verdict
+    split: Split  # for choices: the kept users, or a sample of many, and half of the held-out ones
+    judging: Log  # the other half of the held-out users, for the verdict
     attributes: UserAttributes | None  # of users
     rows: Encoder | None  # of the features of rows
     items: ItemTable | None
@@ -231,6 +238,15 @@ class Users(NamedTuple):
     def lists(self) -> ListRounds | None:
         """The lists that rounds of replay show; None: single actions."""
         return None if self.shown is None else self.shown.rounds
+
+    def playing(self, options: FitOptions, learned: Learned) -> Playing:
+        """Return how users are played.
+
+        A quick fit plays each user once if beliefs are particles, which take longer than all the
+        rest.
+        """
+        once = options.quick and isinstance(learned.model, ParticleModel)
+        return Playing(self.lists, 1 if once else None, self.split.seed, self.split.progress)
 
 
 @contextmanager
@@ -264,7 +280,7 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
             items = read_items(options.item_features, options.action, raw.action_ids)
         merge: Duplicates = "keep" if options.duplicates == "auto" else options.duplicates
         everyone = raw if merge == "keep" else raw.mapped(Merged(check_duplicates(merge)))
-        kept, held_out = everyone.split(held_out_count(everyone.n_users), options.seed)
+        kept, held_out, *_ = split_users(everyone, options.seed)
         few = few_users(kept, options.seed, quick=options.quick)
         about: dict[str, Any] = {
             "engine": opened_log.report() | {"users_chosen_on": few.n_users},
@@ -274,10 +290,11 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
         }
         if far is not None:
             about["warnings"] = [far.warning(first_row(source, options, far.outside))]
-        halves = halves_of(held_out, kept, options.seed)
+        choosing, judging = halves_of(held_out, kept, options.seed)
+        split = Split(few, choosing, options.seed, bar)
         confoundable = not has_propensities(log)
         yield Users(
-            everyone, kept, few, *halves, encoded.users, encoded.rows, items, confoundable, about,
+            everyone, kept, split, judging, encoded.users, encoded.rows, items, confoundable, about,
             shown,
         )  # fmt: skip
 
@@ -369,8 +386,9 @@ def expected_seconds(users: Users, options: FitOptions) -> float | None:
     kinds = kinds_of(options.kind, users.everyone, options.check)
     if users.rows is not None or not set(kinds) <= set(LEARNINGS):
         return None
-    n_users = round(users.few.n_users * min(MEASURED_ON / users.few.n_events, 1.0))
-    sample = engine_of(users.few.sample(min(max(n_users, 50), users.few.n_users), options.seed))
+    few = users.split.kept
+    n_users = round(few.n_users * min(MEASURED_ON / few.n_events, 1.0))
+    sample = engine_of(few.sample(min(max(n_users, 50), few.n_users), options.seed))
     seconds = 0.0
     for kind in kinds[:1] if options.quick else kinds:
         learner: Learner = ArmsLearner()
@@ -379,7 +397,7 @@ def expected_seconds(users: Users, options: FitOptions) -> float | None:
             learner = LinearLearner(reg=1.0, rewards="bernoulli" if clicks else "gaussian")
             times = LEARNINGS["clicks" if clicks else kind]
             times += BOOTSTRAP_LEARNINGS * options.bootstrap if len(kinds) == 1 else 0.0
-            times *= 1.0 if len(kinds) == 1 else min(SAMPLED_USERS / users.few.n_users, 1.0)
+            times *= 1.0 if len(kinds) == 1 else min(SAMPLED_USERS / few.n_users, 1.0)
             rank = min(5, sample.n_users, sample.n_actions)
         try:
             learner.learn(sample, Candidate(1, rank), options.seed)  # imports what it needs
@@ -388,7 +406,7 @@ def expected_seconds(users: Users, options: FitOptions) -> float | None:
             taken = time.process_time() - started
         except ValueError:
             return None
-        seconds += times * taken * users.few.n_events / sample.n_events
+        seconds += times * taken * few.n_events / sample.n_events
     started = time.process_time()
     judge(learned, users.judging)
     taken = time.process_time() - started
@@ -441,32 +459,29 @@ class Result(NamedTuple):
     items: dict[str, Any] | None  # the report on items' attributes
 
 
-def learn(users: Users, options: FitOptions, bar: Progress) -> Result:
+def learn(users: Users, options: FitOptions) -> Result:
     """Choose a model on the users for choices, learn it from all users, and add its uncertainty.
 
     Each optional step is left out if it clearly lowers the evidence of the users for choices.
     """
     check_sizes(options.states, options.rank, users.everyone)
-    choice = _let_move(_select_kind(users, options, bar), users, options, bar)
-    selection, steps = choice.selection, choice.steps
+    choice = _let_move(_select_kind(users, options), users, options)
+    selection, steps, split, bar = choice.selection, choice.steps, users.split, users.split.progress
     bar.start("learning from all users", 1)
-    selection, written = _learn_all(
-        selection, users.everyone, users.few, users.choosing, options.seed
-    )
+    selection, written = _learn_all(selection, users.everyone, split)
     candidate, disagreement, widening = selection.learned, None, None
     if options.bootstrap and choice.dynamics.chosen == "none":
         disagreement = bootstrap(
-            selection.learner, users.few, candidate, options.bootstrap, seed=options.seed,
-            progress=bar,
-        )  # fmt: skip
+            selection.learner, split.kept, candidate, options.bootstrap, split.seed, bar
+        )
         wide, _ = widened(selection.learner, candidate, disagreement, users.kept.summary)
         step = try_step(
             "bootstrap widening",
             selection.judged.by_user(),
-            judge(wide, users.choosing).by_user(),
+            judge(wide, split.held_out).by_user(),
         )
         steps = (*steps, step)
-        share = users.few.n_users / users.everyone.n_users
+        share = split.kept.n_users / users.everyone.n_users
         disagreement = disagreement.of_more_users(candidate, written, share)
         if step.used:
             candidate = wide
@@ -477,7 +492,7 @@ def learn(users: Users, options: FitOptions, bar: Progress) -> Result:
     if users.attributes is not None:
         bar.start("learning what users' attributes say", 1)
         gated = learn_gate(
-            users.attributes, candidate, written, users.few, users.choosing, users.everyone
+            users.attributes, candidate, written, split.kept, split.held_out, users.everyone
         )
         candidate, written, gate_report, step = gated
         steps = (*steps, step)
@@ -499,7 +514,7 @@ def learn(users: Users, options: FitOptions, bar: Progress) -> Result:
     )  # fmt: skip
 
 
-def _select_kind(users: Users, options: FitOptions, bar: Progress) -> Choice:
+def _select_kind(users: Users, options: FitOptions) -> Choice:
     """Choose the settings of every kind of model that is possible, and then the kind.
 
     A model that is learned with the choice of actions is one of arms. A linear model is learned in
@@ -509,34 +524,29 @@ def _select_kind(users: Users, options: FitOptions, bar: Progress) -> Choice:
     if users.shown is not None and users.shown.family is not None:
         kind = "arms"
     first, *others = kinds_of(kind, users.everyone, options.check)
-    choice = _select(users, first, options, bar)
+    choice = _select(users, first, options)
     if options.quick:
         return choice
     plain = options.transform is None and users.attributes is None and users.shown is None
     if users.confoundable and plain:
-        joint = learn_choices(
-            choice.selection, users.few, users.choosing, options.wanted_states, options.seed, bar
-        )
+        joint = learn_choices(choice.selection, users.split, options.wanted_states)
         if joint is not None:
             return replace(choice, selection=joint, comparison=None)
     if others:
         if options.transform is None:
-            rival, _ = _learner(users, "linear", options, bar)
+            rival, _ = _learner(users, "linear", options)
             assert isinstance(rival, LinearLearner)
-            kinds = arms_of_sample(
-                choice.selection, rival, users.few, users.choosing, options.wanted_states,
-                options.seed, bar,
-            )  # fmt: skip
+            kinds = arms_of_sample(choice.selection, rival, users.split, options.wanted_states)
             if kinds is not None:
                 return replace(choice, kinds=kinds)
         with suppress(ValueError):  # there are too few users for a linear model
-            linear = _select(users, "linear", options, bar)
-            kinds = choose_kind(choice.selection, linear.selection, users.choosing, options.seed)
+            linear = _select(users, "linear", options)
+            kinds = choose_kind(choice.selection, linear.selection, users.split)
             choice = replace(linear if kinds.chosen == "linear" else choice, kinds=kinds)
     return choice
 
 
-def _let_move(choice: Choice, users: Users, options: FitOptions, bar: Progress) -> Choice:
+def _let_move(choice: Choice, users: Users, options: FitOptions) -> Choice:
     """Return the choice, with states that move if rows of held-out users are then predicted better.
 
     A quick fit does not try it.
@@ -544,30 +554,25 @@ def _let_move(choice: Choice, users: Users, options: FitOptions, bar: Progress) 
     if options.quick and options.dynamics == "auto":
         return choice
     attributes = (users.attributes, users.rows, users.items, users.shown)
-    dynamics = options.dynamics
     if any(part is not None for part in attributes):
-        if dynamics == "markov":
+        if options.dynamics == "markov":
             raise LogError("dynamics markov is not for lists, nor with attributes or features")
         return replace(choice, dynamics=DynamicsChoice("none", "it has attributes or lists"))
-    selection, chosen = choose_dynamics(
-        dynamics, choice.selection, users.few, users.choosing, options.wanted_states,
-        order=options.order, session_gap=options.session_gap, seed=options.seed, progress=bar,
-    )  # fmt: skip
+    selection, chosen = choose_dynamics(choice.selection, users.split, options)
     return replace(choice, selection=selection, dynamics=chosen)
 
 
-def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Choice:
+def _select(users: Users, form: Form, options: FitOptions) -> Choice:
     """Choose the settings of the model, whether rewards are transformed, and if states pay."""
-    learner, families = _learner(users, form, options, bar)
-    wanted, seed = options.wanted_states, options.seed
-    chosen_on = users.few, users.choosing
+    learner, families = _learner(users, form, options)
+    wanted, split = options.wanted_states, users.split
     steps: tuple[Step, ...] = ()
     if options.transform is None:
-        selection = learner.select(*chosen_on, wanted, seed, bar)
+        selection = learner.select(split, wanted)
     else:
         changed = TransformedLearner(learner, options.transform)
-        selection = changed.select(*chosen_on, wanted, seed, bar)
-        plain = learner.select(*chosen_on, (selection.chosen.n_states,), seed, bar)
+        selection = changed.select(split, wanted)
+        plain = learner.select(split, (selection.chosen.n_states,))
         step = try_step(
             f"transform {options.transform}", plain.judged.by_user(), selection.judged.by_user()
         )
@@ -575,20 +580,18 @@ def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Cho
         if step.used:
             learner = changed
         else:
-            selection = plain if wanted else learner.select(*chosen_on, None, seed, bar)
+            selection = plain if wanted else learner.select(split, None)
     if users.attributes is not None and wanted is None:
-        selection = choose_states(learner, selection, *chosen_on, seed, bar)
-    one_state = learn_one_state(learner, selection, *chosen_on, seed, bar)
+        selection = choose_states(learner, selection, split)
+    one_state = learn_one_state(learner, selection, split)
     comparison, asked = None, wanted is not None or users.attributes is not None
     if one_state is selection and not asked and isinstance(learner, ArmsLearner):
-        found = _held_apart(learner, selection, users, options, bar)
+        found = _held_apart(learner, selection, users, options)
         if found is not None:
             one_state, selection, comparison = found
     elif one_state is not selection:
-        comparison = compare_with_one_state(
-            one_state, selection, users.choosing, seed, _passes(options, selection.learned),
-            users.lists,
-        )  # fmt: skip
+        playing = users.playing(options, selection.learned)
+        comparison = compare_with_one_state(one_state, selection, split.held_out, playing)
         # Users' attributes and explicit requests are reasons for states that rewards alone are not.
         if not asked and comparison.takes_one:
             one_state, selection, comparison = _by_further_users(
@@ -618,7 +621,7 @@ def _by_further_users(
 
 
 def _held_apart(
-    learner: ArmsLearner, one_state: Selection, users: Users, options: FitOptions, bar: Progress
+    learner: ArmsLearner, one_state: Selection, users: Users, options: FitOptions
 ) -> tuple[Selection, Selection, StateComparison] | None:
     """Return one state, several states that are held apart, and their comparison.
 
@@ -629,17 +632,13 @@ def _held_apart(
     if options.quick:
         return None
     with suppress(LogError):  # there are fewer users than states
-        apart, chosen_on = learner.apart(), (users.few, users.choosing)
-        alone, several = (
-            apart.select(*chosen_on, (n,), options.seed, bar) for n in (1, HELD_APART)
-        )
+        apart = learner.apart()
+        alone, several = (apart.select(users.split, (n,)) for n in (1, HELD_APART))
         higher = apart.choose((alone.chosen, several.chosen)) is several.chosen
         nats, _ = evidence_of_states(one_state, several)
         if several.learned.model.n_states > 1 and (higher or nats.mean > 0):
-            comparison = compare_with_one_state(
-                one_state, several, users.choosing, options.seed,
-                _passes(options, several.learned), users.lists,
-            )  # fmt: skip
+            playing = users.playing(options, several.learned)
+            comparison = compare_with_one_state(one_state, several, users.split.held_out, playing)
             one_state, several, comparison = _by_further_users(
                 one_state, several, comparison, users, options
             )
@@ -659,14 +658,12 @@ def _with_row(selection: Selection, other: Selection) -> Selection:
     return replace(other, rows=(*rows[:place], other.chosen, *rows[place:]))
 
 
-def _learner(
-    users: Users, form: Form, options: FitOptions, bar: Progress
-) -> tuple[Learner, FamilyChoice | None]:
+def _learner(users: Users, form: Form, options: FitOptions) -> tuple[Learner, FamilyChoice | None]:
     """Return the learner of a kind of model; of arms, with the family of their rewards."""
     rewards, transform = options.rewards, options.transform
     everyone = users.everyone
     if form == "arms":
-        families = _family(users, options, bar)
+        families = _family(users, options)
         family = families.family
         if family is None:
             family = make_family(families.rewards, _units(everyone, transform), options.noise)
@@ -731,14 +728,9 @@ def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any
 
 
 def assess(
-    users: Users,
-    result: Result,
-    described: Mapping[str, Any],
-    options: FitOptions,
-    bar: Progress,
+    users: Users, result: Result, described: Mapping[str, Any], options: FitOptions
 ) -> dict[str, Any]:
     """Judge the model on users it has not seen, and return that part of the report."""
-    seed = options.seed
     candidate = saved_and_loaded(result.candidate, result.catalogue)
     written = saved_and_loaded(result.written, result.catalogue)
     # If actions tell about states, rewards are predicted given them, as they were logged.
@@ -748,16 +740,16 @@ def assess(
     spread = excess_spread(written, users.everyone.summary, users.everyone.action_ids)
     if spread:
         doubts = (*doubts, spread)
-    judged = _replayed(users, result, candidate, written, doubts, options, bar)
+    judged = _replayed(users, result, candidate, written, doubts, options)
     if judged is None:
-        judged = unjudged(written, lists=users.lists, doubts=doubts, seed=seed, progress=bar)
+        judged = unjudged(written, users.playing(options, written), doubts)
     content: dict[str, Any] = {
         "judgement": judged,
         "held_out": report.of_held_out(scores, users.kept.summary, users.judging, doubts),
     }
     if result.gate is not None:
         policy = judged["recommended_policy"]
-        measured = worth(candidate, users.judging, policy, seed)
+        measured = worth(candidate, users.judging, policy, options.seed)
         content["user_features"] = result.gate | {"worth": measured, "policy": policy}
     whole = {**described, **content}
     content["warnings"] = [*described["warnings"], *cautions(users.everyone, written, whole)]
@@ -771,35 +763,25 @@ def _replayed(
     written: Learned,
     doubts: tuple[str, ...],
     options: FitOptions,
-    bar: Progress,
 ) -> dict[str, Any] | None:
     """Replay policies on the users for the verdict; None if too few of them can be played."""
-    seed = options.seed
     baselines = {ONE_STATE: result.choice.one_state.learned}
-    factorised = None if options.quick else factorise(users.few, seed)
+    factorised = None if options.quick else factorise(users.split.kept, options.seed)
     if factorised is not None:
         baselines[FACTORISATION] = factorised
     judgement = judge_policies(
-        candidate, users.kept, users.judging, choosing=users.choosing,
-        written=written, baselines=baselines, policies=QUICK_POLICIES if options.quick else (),
-        passes=_passes(options, candidate), lists=users.lists, seed=seed, progress=bar,
+        candidate, users.kept, users.judging, playing=users.playing(options, candidate),
+        choosing=users.split.held_out, written=written, baselines=baselines,
+        policies=QUICK_POLICIES if options.quick else (),
     )  # fmt: skip
     if not judgement:
         return None
-    further = _replay_further(users, result, judgement.judged, options, bar)
+    further = _replay_further(users, result, judgement.judged, options)
     return replace(judgement, doubts=doubts, further=further).report()
 
 
-def _passes(options: FitOptions, learned: Learned) -> int | None:
-    """Return how often a replay plays each user; None: the fewer users, the more often.
-
-    A quick fit plays each user once if beliefs are particles, which take longer than all the rest.
-    """
-    return 1 if options.quick and isinstance(learned.model, ParticleModel) else None
-
-
 def _replay_further(
-    users: Users, result: Result, policy: str, options: FitOptions, bar: Progress
+    users: Users, result: Result, policy: str, options: FitOptions
 ) -> tuple[Replay, ...]:
     """Replay the policy with the further users, each part by the model learned without it."""
     selection, parts, replays = result.choice.selection, further_parts(users, options), []
@@ -814,7 +796,7 @@ def _replay_further(
             learned, _ = widened(selection.learner, learned, disagreement, part.others.summary)
         judgement = judge_policies(
             saved_and_loaded(learned, result.catalogue), part.others, part.users,
-            policies=(policy,), lists=users.lists, seed=options.seed, progress=bar,
+            playing=users.playing(options, learned), policies=(policy,),
         )  # fmt: skip
         if judgement:
             replays.append(judgement.replay)
@@ -875,13 +857,13 @@ def held_out_count(n_users: int) -> int:
     return min(max(round(share * n_users), 1), n_users - 1)
 
 
-def split_users(log: Log, seed: int) -> tuple[Log, Log]:
-    """Return the log of kept users and that of held-out users, split by a hash of the id."""
-    out = user_hash.held_out(log.keys, held_out_count(log.n_users), seed)
-    return log.of_users(np.flatnonzero(~out)), log.of_users(np.flatnonzero(out))
+def split_users(log: AnyLog, seed: int) -> Split:
+    """Hold out some of the users, chosen by a hash of the id."""
+    engine = engine_of(log)
+    return Split(*engine.split(held_out_count(engine.n_users), seed), seed)
 
 
-def _family(users: Users, options: FitOptions, bar: Progress) -> FamilyChoice:
+def _family(users: Users, options: FitOptions) -> FamilyChoice:
     if users.shown is not None and users.shown.family is not None:
         why = "the click model is positions"
         return FamilyChoice("bernoulli", why, family=users.shown.family)
@@ -890,9 +872,7 @@ def _family(users: Users, options: FitOptions, bar: Progress) -> FamilyChoice:
     if options.noise is not None:
         return FamilyChoice("gaussian", "the noise of gaussian rewards was given")
     requested = None if options.rewards == "auto" else options.rewards
-    return choose_family(
-        users.kept, users.choosing, requested=requested, seed=options.seed, progress=bar
-    )
+    return choose_family(users.split._replace(kept=users.kept), requested)
 
 
 def _are_clicks(log: Engine, transform: Transform | None) -> bool:
@@ -908,14 +888,12 @@ def _units(log: Engine, transform: Transform | None) -> RewardSummary:
     return seen.summary.rewards
 
 
-def _learn_all(
-    selection: Selection, log: Engine, kept: Engine, held_out: Log, seed: int
-) -> tuple[Selection, Learned]:
+def _learn_all(selection: Selection, log: Engine, split: Split) -> tuple[Selection, Learned]:
     """Learn the choice from all users; if a cluster is too small, learn the next best choice."""
     first = selection.chosen
     while True:
         try:
-            learned = selection.learner.learn(log, selection.chosen, seed)
+            learned = selection.learner.learn(log, selection.chosen, split.seed)
             break
         except ValueError as error:
             chosen = selection.chosen
@@ -928,8 +906,9 @@ def _learn_all(
             chosen = selection.learner.choose(rows)
             selection = replace(selection, rows=rows, chosen=chosen, further=())
     if selection.chosen is not first:
-        kept_model = selection.learner.learn(kept, selection.chosen, seed)
-        selection = replace(selection, learned=kept_model, judged=judge(kept_model, held_out))
+        kept_model = selection.learner.learn(split.kept, selection.chosen, split.seed)
+        scores = judge(kept_model, split.held_out)
+        selection = replace(selection, learned=kept_model, judged=scores)
     return selection, learned
 
 

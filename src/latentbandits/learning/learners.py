@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from latentbandits.learning.assess.heldout import HeldOut, score
-from latentbandits.learning.backends.backend import AnyLog
+from latentbandits.learning.backends.backend import AnyLog, Engine
 from latentbandits.learning.logs.rows import Cells, Log, LogSummary
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.arms.gaussian import GaussianArms
@@ -61,21 +61,27 @@ class Replicate(NamedTuple):
     # for a fit whose states are already in the same order
 
 
+States: TypeAlias = Sequence[int] | None
+"""The numbers of states that a learner tries; None: its usual ones."""
+
+
+class Split(NamedTuple):
+    """Users to learn from and users to choose by, with the seed and the progress of the choice."""
+
+    kept: Engine
+    held_out: Log
+    seed: int = 0
+    progress: Progress = Silent()
+
+
 class Learner(Protocol):
     """A learner of one kind of model."""
 
-    def select(
-        self,
-        kept: AnyLog,
-        held_out: Log,
-        states: Sequence[int] | None,
-        seed: int,
-        progress: Progress,
-    ) -> Selection:
+    def select(self, split: Split, states: States) -> Selection:
         """Fit candidates to the kept users, score them on the held-out users, and choose.
 
-        `states` None: the learner's default range. The selection holds the learner with all
-        settings fixed, the choice, and its model of the kept users.
+        The selection holds the learner with all settings fixed, the choice, and its model of the
+        kept users.
         """
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
@@ -123,6 +129,14 @@ class Candidate:
     log_evidence: float | None = None  # the same, corrected where states overlap
     requested: int | None = None  # number of states before empty ones were dropped; None: the same
     fit: Any = None  # what was fitted to the kept users, in the learner's own form
+
+    @classmethod
+    def scored(
+        cls, n_states: int, rank: int | None, scores: HeldOut, fit: Any = None, **more: Any
+    ) -> Candidate:
+        """Return a candidate with the scores of the held-out users under its `fit`."""
+        found = scores.evidence, scores.rmse, scores.by_user()
+        return cls(n_states, rank, *found, fit=fit, **more)
 
     def row(self, chosen: bool) -> dict[str, Any]:
         return {
@@ -222,43 +236,36 @@ def fewest_states(rows: Sequence[Candidate]) -> Candidate:
     fitted = [row for row in rows if row.evidence is not None]
     best = _best(fitted)
     return min(
-        (row for row in fitted if row.rank == best.rank and not _worse(row, best, 1.0)),
+        (row for row in fitted if row.rank == best.rank and not vetoed(row, fitted, 1.0, least=0)),
         key=lambda row: row.n_states,
     )
 
 
-def vetoed(row: Candidate, rows: Sequence[Candidate], errors: float) -> bool:
-    """Return whether the evidence of `row` is over `errors` paired standard errors below the best.
-
-    Almost equal candidates can differ by a small but significant amount. So the difference must
-    also be at least `LEAST_NATS` in all.
-    """
+def vetoed(
+    row: Candidate, rows: Sequence[Candidate], errors: float, least: float = LEAST_NATS
+) -> bool:
+    """Return whether the evidence of `row` is clearly below that of the best of the rows."""
     best = _best(rows)
     assert row.by_user is not None
     assert best.by_user is not None
-    return clearly_below(row.by_user, best.by_user, errors)
+    return clearly_below(row.by_user, best.by_user, errors, least)
 
 
-def clearly_below(one: FloatArray, other: FloatArray, errors: float) -> bool:
+def clearly_below(
+    one: FloatArray, other: FloatArray, errors: float, least: float = LEAST_NATS
+) -> bool:
     """Return whether log evidence by user is lower by more than `errors` paired standard errors.
 
-    It must also be lower by at least `LEAST_NATS` in all.
+    Almost equal candidates can differ by a small but significant amount. So it must also be lower
+    by more than `least` nats in all.
     """
     lead = other - one
     stderr = lead.std(ddof=1) / np.sqrt(len(lead)) if len(lead) > 1 else 0.0
-    return bool(lead.mean() > errors * stderr and lead.sum() > LEAST_NATS)
+    return bool(lead.mean() > errors * stderr and lead.sum() > least)
 
 
 def _best(rows: Sequence[Candidate]) -> Candidate:
     return max(rows, key=lambda row: -np.inf if row.evidence is None else row.evidence)
-
-
-def _worse(row: Candidate, best: Candidate, errors: float) -> bool:
-    assert row.by_user is not None
-    assert best.by_user is not None
-    lead = best.by_user - row.by_user
-    stderr = lead.std(ddof=1) / np.sqrt(len(lead)) if len(lead) > 1 else 0.0
-    return bool(lead.mean() > errors * stderr)
 
 
 # Estimate the errors of a fit by fitting resampled users (bootstrap).
@@ -388,13 +395,12 @@ def bootstrap(
     log: AnyLog,
     learned: Learned,
     n_fits: int,
-    *,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Disagreement:
     """Learn again from `n_fits` resamples of the users, and align every fit with `learned`."""
-    report = Silent() if progress is None else progress
-    report.start("bootstrap", n_fits)
+    bar = Silent() if progress is None else progress
+    bar.start("bootstrap", n_fits)
     reference = learned.rewards()
     prior = np.exp(learned.model.log_state_prior[0])
     weights = learned.counts.astype(np.float64)
@@ -408,7 +414,7 @@ def bootstrap(
         difference[:, again.counts == 0] = np.nan
         rewards.append(difference)
         shares.append(again.shares[order] - prior)
-        report.advance(1)
+        bar.advance(1)
     return Disagreement(np.array(rewards), np.array(shares), np.array(moved) if moved else None)
 
 

@@ -21,7 +21,7 @@ from latentbandits.learning.arms.mixture import Mixture, Problem, best_of
 from latentbandits.learning.assess.heldout import MOST_ROUNDS
 from latentbandits.learning.assess.list_replay import ListRounds
 from latentbandits.learning.backends.backend import engine_of
-from latentbandits.learning.learners import clearly_below
+from latentbandits.learning.learners import Split, clearly_below
 from latentbandits.learning.logs.rows import Log, distinct, make_family
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
@@ -387,7 +387,8 @@ def _compare(
     kept, out = (log.of_events(mark) for mark in (~held[log.users], held[log.users] & first))
     kept, out = (part.of_users(distinct(part.users)) for part in (kept, out))
     bernoulli = make_family("bernoulli", np.array([0.0, 1.0]))
-    each = ArmsLearner(bernoulli).select(kept, out, options.wanted_states, options.seed, progress)
+    split = Split(engine_of(kept), out, options.seed, progress)
+    each = ArmsLearner(bernoulli).select(split, options.wanted_states)
     chosen = (each.chosen.n_states,)
     scores = {"each": each.judged.by_user()}
     candidates: dict[str, Any] = {"each": {"nats_per_user": 0.0, "stderr": 0.0}}
@@ -397,13 +398,13 @@ def _compare(
             candidates[name] = {"reason": why}
             continue
         if name == "cascade":
-            learner = ArmsLearner(bernoulli)
-            parts = [observed_rows(part, Lists.of(part)) for part in (kept, out)]
+            seen, seen_out = (observed_rows(part, Lists.of(part)) for part in (kept, out))
+            rows_seen = split._replace(kept=engine_of(seen), held_out=seen_out)
+            other = ArmsLearner(bernoulli).select(rows_seen, chosen)
         else:
             found = learn_examination(kept, chosen[0], options.seed)
             family = PositionClicks([[1.0]], [[1.0]], examination=found.values)
-            learner, parts = ArmsLearner(family), [kept, out]
-        other = learner.select(parts[0], parts[1], chosen, options.seed, progress)
+            other = ArmsLearner(family).select(split, chosen)
         scores[name] = other.judged.by_user()
         lead = Estimate.from_values(scores[name] - scores["each"])
         candidates[name] = {"nats_per_user": lead.mean, "stderr": lead.stderr}
@@ -421,7 +422,8 @@ def _n_states(log: Log, options: ListOptions, progress: Progress) -> int:
         return options.wanted_states[0]
     kept, out = log.split_users(0.25, np.random.default_rng(options.seed))
     learner = ArmsLearner(make_family("bernoulli", np.array([0.0, 1.0])))
-    return learner.select(kept, out, None, options.seed, progress).chosen.n_states
+    split = Split(engine_of(kept), out, options.seed, progress)
+    return learner.select(split, None).chosen.n_states
 
 
 def _check_length(model: Positions, lists: Lists) -> None:

@@ -20,6 +20,8 @@ from latentbandits.learning.learners import (
     Learner,
     Replicate,
     Selection,
+    Split,
+    States,
     clearly_below,
     judge,
 )
@@ -38,7 +40,6 @@ from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.composed.transformed import Log1pRewards, SqrtRewards, TransformedRewards
 from latentbandits.models.numerics.arrays import log_normal_density
 from latentbandits.models.registry import reward_families
-from latentbandits.report.report import Progress, Silent
 
 Transform = Literal["log1p", "sqrt"]
 
@@ -72,25 +73,16 @@ class TransformedLearner:
     learner: Learner
     transform: Transform
 
-    def select(
-        self,
-        kept: AnyLog,
-        held_out: Log,
-        states: Sequence[int] | None,
-        seed: int,
-        progress: Progress,
-    ) -> Selection:
+    def select(self, split: Split, states: States) -> Selection:
         """Choose on f(r); evidence and errors of the candidates are those of f(r)."""
+        held_out = transformed(self.transform, split.held_out)
         selection = self.learner.select(
-            self._mapped(kept),
-            transformed(self.transform, held_out),
-            states,
-            seed,
-            progress,
+            split._replace(kept=self._mapped(split.kept), held_out=held_out), states
         )
-        learned = self._wrapped(selection.learned, kept)
+        learned = self._wrapped(selection.learned, split.kept)
         settled = replace(self, learner=selection.learner)
-        return replace(selection, learner=settled, learned=learned, judged=judge(learned, held_out))
+        scores = judge(learned, split.held_out)
+        return replace(selection, learner=settled, learned=learned, judged=scores)
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
         return self.learner.choose(rows)
@@ -218,13 +210,7 @@ class FamilyChoice:
 
 
 def choose_family(
-    kept: AnyLog,
-    held_out: Log,
-    *,
-    requested: Rewards | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
-    finer: float = 1.0,
+    split: Split, requested: Rewards | None = None, finer: float = 1.0
 ) -> FamilyChoice:
     """Choose the family of the rewards, or compare the `requested` family with the others.
 
@@ -232,31 +218,30 @@ def choose_family(
     if another family is better by more than two paired standard errors. Cells are narrower than the
     recording resolution by the factor `finer`.
     """
-    rewards = summary_of(kept).rewards + summary_of(held_out).rewards
+    rewards = split.kept.summary.rewards + summary_of(split.held_out).rewards
     if not rewards.outside["bernoulli"].n and requested in (None, "bernoulli"):
         return FamilyChoice("bernoulli", "all rewards are 0 or 1")
     if requested is not None:
         make_family(requested, rewards)  # raises LogError if rewards are outside the support
     if rewards.least == rewards.most:
         return FamilyChoice(requested or "gaussian", "constant rewards do not distinguish families")
-    bar = Silent() if progress is None else progress
-    few = engine_of(kept).sample(MOST_USERS, seed)
+    few = split.kept.sample(MOST_USERS, split.seed)
     possible = _possible(rewards, np.asarray(few.rewards))
     transforms: list[Transform] = [t for t in TRANSFORMS if not rewards.outside[t].n]
     if len(possible) == 1 and not transforms:
         ((name, family),) = possible.items()
         return FamilyChoice(name, "the only family that takes these rewards", family)
-    bar.start("comparing reward families", len(possible) + len(transforms))
+    split.progress.start("comparing reward families", len(possible) + len(transforms))
     cells = cells_of_values(rewards.values, rewards.off_lattice)._replace(finer=finer)
-    contenders: list[Contender] = []
-    for family in possible.values():
-        contenders.append(_contend(family, None, few, held_out, cells, seed))
-        bar.advance(1)
+    pairs: list[tuple[Learnable, Transform | None]] = [(one, None) for one in possible.values()]
     for transform in transforms:
         units = TRANSFORMS[transform].forward(np.asarray(few.rewards))
-        family = make_family("gaussian", units)
-        contenders.append(_contend(family, transform, few, held_out, cells, seed))
-        bar.advance(1)
+        pairs.append((make_family("gaussian", units), transform))
+    contenders: list[Contender] = []
+    quiet = Split(engine_of(few), split.held_out, split.seed)
+    for family, form in pairs:
+        contenders.append(_contend(family, form, quiet, cells))
+        split.progress.advance(1)
     plain = [one for one in contenders if one.transform is None]
     best = max(plain, key=lambda one: one.log_probability)
     recommended = _recommended(contenders, best)
@@ -289,18 +274,13 @@ def _possible(rewards: RewardSummary, sample: FloatArray) -> dict[Rewards, Learn
 
 
 def _contend(
-    family: Learnable,
-    transform: Transform | None,
-    kept: Log,
-    held_out: Log,
-    cells: Cells,
-    seed: int,
+    family: Learnable, transform: Transform | None, split: Split, cells: Cells
 ) -> Contender:
     plain = ArmsLearner(family, n_starts=3)
     learner = plain if transform is None else TransformedLearner(plain, transform)
-    states: Sequence[int] = [s for s in _STATES if s <= kept.n_users]
-    learned = learner.select(kept, held_out, states, seed, Silent()).learned
-    judged = score(learned.model, held_out, cells=cells)
+    states = [s for s in _STATES if s <= split.kept.n_users]
+    learned = learner.select(split, states).learned
+    judged = score(learned.model, split.held_out, cells=cells)
     log_probability = judged.log_cell
     assert log_probability is not None
     by_user = judged.sums_by_user(log_probability)
@@ -737,21 +717,19 @@ def has_propensities(log: Log | TableSource) -> bool:
     return any(name.lower() in PROPENSITIES for part in parts for name in column_names(part))
 
 
-def learn_choices(
-    selection: Selection, kept: Engine, held_out: Log, states: Any, seed: int, progress: Progress
-) -> Selection | None:
+def learn_choices(selection: Selection, split: Split, states: States) -> Selection | None:
     """Learn arms together with the choice of actions; None if that does not help.
 
     It helps if the log probability of held-out users' rewards, given their actions and their
     earlier rows, is higher by more than two paired standard errors.
     """
     learner = selection.learner
-    if not isinstance(learner, ArmsLearner) or not depends_on_users(kept):
+    if not isinstance(learner, ArmsLearner) or not depends_on_users(split.kept):
         return None
     with_actions = replace(learner, family=WithActions(learner.family), strength=None)
-    joint = with_actions.select(kept, held_out, states, seed, progress)
+    joint = with_actions.select(split, states)
     if not clearly_below(selection.judged.by_user(), joint.judged.by_user(), CLEAR):
         return None
     # Online, actions tell nothing: the model is judged without them.
-    alone = judge(joint.learned, held_out)
+    alone = judge(joint.learned, split.held_out)
     return replace(joint, judged=alone, warnings=(*joint.warnings, WARNING))

@@ -33,6 +33,8 @@ from latentbandits.learning.learners import (
     Learned,
     Replicate,
     Selection,
+    Split,
+    States,
     clearly_below,
     vetoed,
 )
@@ -42,7 +44,6 @@ from latentbandits.learning.user_hash import Keys
 from latentbandits.models.arms.conjugate import Learnable
 from latentbandits.models.arms.gaussian import Gaussian
 from latentbandits.models.checks import FloatArray, positive_count
-from latentbandits.report.report import Progress
 
 Method = Literal["em", "spectral"]
 
@@ -95,35 +96,27 @@ class ArmsLearner:
         """
         return replace(self, pooling=APART)
 
-    def select(
-        self,
-        kept: AnyLog,
-        held_out: Log,
-        states: Sequence[int] | None,
-        seed: int,
-        progress: Progress,
-    ) -> Selection:
+    def select(self, split: Split, states: States) -> Selection:
         """Fit every number of states to the `kept` users, and choose by log evidence.
 
         A number of states is rejected if its held-out evidence is more than two paired standard
         errors below the best. If `states` is None, 1, 2, ... are tried until log evidence falls.
         """
         wanted = STATES if states is None else tuple(states)
-        progress.start("choosing the number of states", len(wanted))
-        kept = engine_of(kept)
-        problem = self._problem(kept)
+        split.progress.start("choosing the number of states", len(wanted))
+        problem = self._problem(split.kept)
         rows: list[Candidate] = []
         for i, n_states in enumerate(wanted):
-            rows.append(self._try(problem, kept, held_out, n_states, seed))
-            progress.advance(1)
+            rows.append(self._try(problem, split, n_states))
+            split.progress.advance(1)
             if rows[-1].evidence is None or (states is None and _past(rows)):
-                progress.advance(len(wanted) - i - 1)
+                split.progress.advance(len(wanted) - i - 1)
                 break
         if all(row.evidence is None for row in rows):
             raise LogError(rows[0].reason)
         chosen = self.choose(rows)
-        learner, fitted, judged = self._settle(problem, kept, held_out, chosen, seed, progress)
-        learned = learner._learned(kept, fitted)
+        learner, fitted, judged = self._settle(problem, split, chosen)
+        learned = learner._learned(split.kept, fitted)
         return Selection(learner, tuple(rows), chosen, learned, judged)
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
@@ -189,27 +182,18 @@ class ArmsLearner:
             family = family.with_noise_by_action()
         return Problem.from_log(family, log, strength=self.pooling)
 
-    def _try(
-        self, problem: Problem, kept: Engine, held_out: Log, n_states: int, seed: int
-    ) -> Candidate:
+    def _try(self, problem: Problem, split: Split, n_states: int) -> Candidate:
         try:
-            check_size(kept, n_states)
-            climbed = self._climbed(problem, kept, n_states, seed)
+            check_size(split.kept, n_states)
+            climbed = self._climbed(problem, split.kept, n_states, split.seed)
         except LogError as error:
             return Candidate(n_states, None, reason=str(error))
         fitted = finish(problem, climbed, most_users=_FEW_USERS)
-        judged = _score(fitted, held_out)
-        return Candidate(
-            len(fitted.means),
-            None,
-            judged.evidence,
-            judged.rmse,
-            judged.by_user(),
-            elbo=fitted.elbo,
-            log_evidence=fitted.log_evidence,
-            requested=n_states,
-            fit=climbed,
-        )
+        scores = _score(fitted, split.held_out)
+        return Candidate.scored(
+            len(fitted.means), None, scores, climbed,
+            elbo=fitted.elbo, log_evidence=fitted.log_evidence, requested=n_states,
+        )  # fmt: skip
 
     def _climbed(
         self, problem: Problem, log: Engine, n_states: int, seed: int, start: Mixture | None = None
@@ -233,21 +217,16 @@ class ArmsLearner:
         )
 
     def _settle(
-        self,
-        problem: Problem,
-        kept: Engine,
-        held_out: Log,
-        chosen: Candidate,
-        seed: int,
-        progress: Progress,
+        self, problem: Problem, split: Split, chosen: Candidate
     ) -> tuple[ArmsLearner, FittedArms, HeldOut]:
         """Choose the noise of each action and the variation within states by held-out evidence."""
         assert chosen.fit is not None
+        held_out, progress = split.held_out, split.progress
         learner, fitted = self, finish(problem, chosen.fit)
         best = _score(fitted, held_out)
         if self.by_action is None and self.family.noise_is_free:
             other = replace(self, by_action=True)
-            other_problem = other._problem(kept)
+            other_problem = other._problem(split.kept)
             again = finish(other_problem, climb(other_problem, chosen.fit.mixture))
             judged = _score(again, held_out)
             if clearly_better(judged, best):

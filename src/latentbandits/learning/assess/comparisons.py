@@ -21,9 +21,8 @@ import numpy as np
 
 from latentbandits.learning import user_hash
 from latentbandits.learning.assess import replay as replays
-from latentbandits.learning.assess.list_replay import ListRounds
-from latentbandits.learning.assess.replay import PolicyPlayer, passes_for, playable_rounds, replay
-from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of, summary_of
+from latentbandits.learning.assess.replay import Player, Playing, PolicyPlayer
+from latentbandits.learning.backends.backend import AnyLog, engine_of, summary_of
 from latentbandits.learning.fit_options import Form
 from latentbandits.learning.learners import (
     CLEAR,
@@ -31,6 +30,8 @@ from latentbandits.learning.learners import (
     Learned,
     Learner,
     Selection,
+    Split,
+    States,
     clearly_below,
     judge,
     rows_as_actions,
@@ -39,10 +40,9 @@ from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs.rows import Log, cells_of_values
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.checks import FloatArray
-from latentbandits.models.clicks import Each
 from latentbandits.policies.latent.ucb import mmGreedy
 from latentbandits.report.notebook import plural
-from latentbandits.report.report import Estimate, Progress
+from latentbandits.report.report import Estimate
 
 ONE_STATE = "one state"
 FACTORISATION = "factorisation"
@@ -57,14 +57,7 @@ _NOT_CLEAR = 1.0  # paired standard errors that one state may be below several s
 _MOST_USERS = 500
 
 
-def learn_one_state(
-    learner: Learner,
-    selection: Selection,
-    kept: AnyLog,
-    held_out: Log,
-    seed: int,
-    progress: Progress,
-) -> Selection:
+def learn_one_state(learner: Learner, selection: Selection, split: Split) -> Selection:
     """Return the choice of one state; of a completed matrix, with the same rank and settings.
 
     `learner` is the one that made `selection`, before its settings were fixed: variation within a
@@ -73,13 +66,11 @@ def learn_one_state(
     if selection.chosen.n_states == 1:
         return selection
     if selection.chosen.rank is None:
-        return learner.select(kept, held_out, (1,), seed, progress)
-    alone = Candidate(1, selection.chosen.rank)
-    learned = selection.learner.learn(kept, alone, seed)
-    scores = judge(learned, held_out)
-    chosen = replace(
-        alone, evidence=scores.evidence, rmse=scores.rmse, by_user=scores.by_user(), fit=learned
-    )
+        return learner.select(split, (1,))
+    rank = selection.chosen.rank
+    learned = selection.learner.learn(split.kept, Candidate(1, rank), split.seed)
+    scores = judge(learned, split.held_out)
+    chosen = Candidate.scored(1, rank, scores, learned)
     return Selection(selection.learner, (chosen,), chosen, learned, scores)
 
 
@@ -149,19 +140,11 @@ def compare_with_one_state(
     one: Selection,
     several: Selection,
     held_out: Log,
-    seed: int,
-    passes: int | None = None,
-    lists: ListRounds | None = None,
+    playing: Playing,
 ) -> StateComparison:
-    """Compare evidence, and rewards of the greedy policy in replay, where rounds show `lists`.
-
-    Each user is played `passes` times; None: the fewer users there are, the more often.
-    """
-    return StateComparison(
-        several.learned.model.n_states,
-        *evidence_of_states(one, several),
-        _leads(one.learned, several.learned, held_out, seed, passes, lists),
-    )
+    """Compare evidence, and rewards of the greedy policy in replay."""
+    leads = _leads(one.learned, several.learned, held_out, playing)
+    return StateComparison(several.learned.model.n_states, *evidence_of_states(one, several), leads)
 
 
 def evidence_of_states(
@@ -184,34 +167,25 @@ def evidence_of_states(
     return Estimate.from_values(after - before), clearly_below(before, after, CLEAR)
 
 
-def _leads(
-    one: Learned,
-    several: Learned,
-    log: Log,
-    seed: int,
-    passes: int | None,
-    lists: ListRounds | None,
-) -> dict[int, Estimate]:
+def _leads(one: Learned, several: Learned, log: Log, playing: Playing) -> dict[int, Estimate]:
     if log.features is None:
         log = log.of_events(several.counts[log.actions] > 0)
     log = log.of_users(np.arange(min(log.n_users, _MOST_USERS)))
-    if np.count_nonzero(playable_rounds(log, lists=lists)) < 2:
+    if not playing.enough(log):
         return {}
-    if lists is not None:
-        lists = replace(lists, same=lists.kind(log))
-    players = {}
+    playing = playing.within(log)
+    players: dict[str, Player] = {}
     rows = log
     for name, learned in (("one", one), ("several", several)):
         shown = learned
         if log.features is not None:
             shown, rows = rows_as_actions(learned, log)
         policy = mmGreedy(shown.model)
-        clicks = Each() if lists is None else lists.clicks_for(policy)
+        clicks = playing.clicks_for(policy)
         if clicks is None:
             return {}
         players[name] = PolicyPlayer(policy, rows.n_actions, shown.features, clicks=clicks)
-    how_often = passes or passes_for(rows, lists)
-    played = replay(players, rows, passes=how_often, later=True, lists=lists, seed=seed)
+    played = playing.replay(players, rows)
     last = played.horizons[-1]
     first = min(FIRST_ROUNDS, last)
     return {
@@ -285,13 +259,7 @@ class KindChoice:
 
 
 def arms_of_sample(
-    arms: Selection,
-    linear: LinearLearner,
-    kept: Engine,
-    held_out: Log,
-    states: Sequence[int] | None,
-    seed: int,
-    progress: Progress,
+    arms: Selection, linear: LinearLearner, split: Split, states: States
 ) -> KindChoice | None:
     """Return the choice of arms, if held-out rewards are clearly more probable under them.
 
@@ -299,34 +267,34 @@ def arms_of_sample(
     and only if that is not far behind, with several. None: nothing is decided, because the sample
     does not choose linear models.
     """
-    if kept.n_users <= SAMPLED_USERS:
+    if split.kept.n_users <= SAMPLED_USERS:
         return None
-    sample = engine_of(kept.sample(SAMPLED_USERS, seed))
-    tried: list[tuple[LinearLearner, Sequence[int] | None, float]] = [(linear, states, _CLEAR)]
+    sample = split._replace(kept=engine_of(split.kept.sample(SAMPLED_USERS, split.seed)))
+    tried: list[tuple[LinearLearner, States, float]] = [(linear, states, _CLEAR)]
     if states is None:
         tried.insert(0, (replace(linear, sweeps=_FEW_SWEEPS), (1,), _FAR))
     with suppress(ValueError):  # the sample has too few rewards
-        without = arms.learner.learn(sample, arms.chosen, seed)
+        without = arms.learner.learn(sample.kept, arms.chosen, split.seed)
         for learner, wanted, errors in tried:
-            given = learner.select(sample, held_out, wanted, seed, progress).learned
-            asked = _log_probabilities(without, given, held_out)
+            given = learner.select(sample, wanted).learned
+            asked = _log_probabilities(without, given, split.held_out)
             if clearly_below(asked.linear, asked.arms, errors):
                 lead = Estimate.from_values(asked.arms - asked.linear)
                 return KindChoice("arms", "linear", lead, None, 0, asked.means, SAMPLED_USERS)
     return None
 
 
-def choose_kind(arms: Selection, linear: Selection, held_out: Log, seed: int) -> KindChoice:
+def choose_kind(arms: Selection, linear: Selection, split: Split) -> KindChoice:
     """Choose between the best model of arms and the best linear model of the same users.
 
     The kind whose held-out rewards are clearly more probable is chosen; if none is, the one that
     clearly earns more in replay; otherwise arms. Only actions that both models know are compared.
     """
-    asked = _log_probabilities(arms.learned, linear.learned, held_out)
+    asked = _log_probabilities(arms.learned, linear.learned, split.held_out)
     lead, replayed, rounds = Estimate.from_values(asked.linear - asked.arms), None, 0
     better = clearly_below(asked.arms, asked.linear, _CLEAR)
     if not better and not clearly_below(asked.linear, asked.arms, _CLEAR):
-        replayed, rounds = _replayed(arms, linear, asked.log, seed)
+        replayed, rounds = _replayed(arms, linear, asked.log, split.seed)
         better = replayed is not None and replayed.mean > _CLEAR * replayed.stderr
     if not better:
         lead = Estimate(-lead.mean, lead.stderr)

@@ -300,6 +300,64 @@ def passes_for(log: Log, lists: ListRounds | None = None) -> int:
     return int(np.clip(ENOUGH_ROUNDS // rounds, 1, MOST_PASSES))
 
 
+@dataclass(frozen=True)
+class Playing:
+    """How policies are played on held-out users.
+
+    Args:
+        lists: what rounds of a log of lists show; None: a round shows one action.
+        passes: how often each user is played; None: the fewer users there are, the more often.
+        seed: of all randomness.
+        progress: called after each policy.
+    """
+
+    lists: ListRounds | None = None
+    passes: int | None = None
+    seed: int = 0
+    progress: Progress = field(default_factory=Silent)
+
+    @property
+    def length(self) -> int:
+        """The number of actions that a round shows."""
+        return 1 if self.lists is None else self.lists.length
+
+    @property
+    def clicks(self) -> ClickModel:
+        """How users look at what a round shows."""
+        return Each() if self.lists is None else self.lists.clicks
+
+    @property
+    def offered(self) -> int:
+        """The number of actions that a round offers."""
+        return OFFERED + self.length - 1
+
+    def clicks_for(self, policy: AnyPolicy) -> ClickModel | None:
+        """Return the click model under which a policy shows lists; None if it cannot."""
+        return Each() if self.lists is None else self.lists.clicks_for(policy)
+
+    def enough(self, log: Log) -> bool:
+        """Return whether two users or more can be played, so that differences have an error."""
+        return int(np.count_nonzero(playable_rounds(log, lists=self.lists))) >= 2
+
+    def within(self, log: Log) -> Playing:
+        """Return the same for rows of `log` that are numbered as separate actions."""
+        if self.lists is None:
+            return self
+        return replace(self, lists=replace(self.lists, same=self.lists.kind(log)))
+
+    def replay(self, players: Mapping[str, Player], log: Log) -> Replay:
+        """Play policies on the users of a log, in later rounds too if sessions are short."""
+        passes = passes_for(log, self.lists) if self.passes is None else self.passes
+        return replay(
+            players, log, passes=passes, later=True, lists=self.lists, seed=self.seed,
+            progress=self.progress,
+        )  # fmt: skip
+
+
+SINGLE_ACTIONS = Playing()
+"""Rounds that show one action."""
+
+
 def replay(
     players: Mapping[str, Player],
     log: Log,

@@ -38,11 +38,12 @@ from latentbandits.learning import user_hash
 from latentbandits.learning.assess import replay as replays
 from latentbandits.learning.assess.list_replay import ListRounds, PerLook
 from latentbandits.learning.assess.replay import (
+    SINGLE_ACTIONS,
     Player,
+    Playing,
     PolicyPlayer,
     Replay,
     ScorePlayer,
-    playable_rounds,
 )
 from latentbandits.learning.backends.backend import AnyLog, engine_of, summary_of
 from latentbandits.learning.learners import Learned, rows_as_actions
@@ -50,7 +51,6 @@ from latentbandits.learning.logs.rows import Log, LogSummary
 from latentbandits.models.artefacts import Catalogue, load_files, model_files, notes_of, read_files
 from latentbandits.models.attributes.parts import log_softmax, part
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.clicks import Each
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.policies.latent.ucb import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
@@ -200,7 +200,7 @@ class Judgement:
     choosing: Replay | None = None  # of the users by whom the policy is chosen; None: `replay`
     separate: bool = False  # whether a reward tells about its own action only: arms of one state
     further: tuple[Replay, ...] = ()  # of the judged policy, by models learned without these users
-    lists: ListRounds | None = None  # what a round shows; None: single actions
+    playing: Playing = SINGLE_ACTIONS
 
     @property
     def horizon(self) -> int:
@@ -329,8 +329,8 @@ class Judgement:
         lead = self.lead
         users = f"{lead.n_users:,} held-out user" + ("" if lead.n_users == 1 else "s")
         one, best = "round", "action"
-        if self.lists is not None:
-            one, best = "list", f"{self.lists.length} actions"
+        if self.playing.lists is not None:
+            one, best = "list", f"{self.playing.length} actions"
         later = "" if self.replay.later is None else f" and later {one}s"
         compared = (
             f"{self.judged} earns {lead.estimate:+} a {one} compared with showing the best average "
@@ -386,7 +386,7 @@ class Judgement:
             },
             "admitted": list(self.admitted),
             "horizon": self.horizon,
-            "length": None if self.lists is None else self.lists.length,
+            "length": None if self.playing.lists is None else self.playing.length,
             "replay": self.replay.rows(POPULARITY),
             "curves": curves,
             "simulated": simulated,
@@ -396,7 +396,7 @@ class Judgement:
             if self.simulated.gain is None
             else {"mean": self.simulated.gain.mean, "stderr": self.simulated.gain.stderr},
             "value_of_state": self.value_of_state,
-            "offered": _offered(self.lists),
+            "offered": self.playing.offered,
             "caveat": CAVEAT,
         }
 
@@ -414,12 +414,7 @@ TOO_FEW_LISTS = (
 
 
 def unjudged(
-    learned: Learned,
-    *,
-    lists: ListRounds | None = None,
-    doubts: Sequence[str] = (),
-    seed: int = 0,
-    progress: Progress | None = None,
+    learned: Learned, playing: Playing = SINGLE_ACTIONS, doubts: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the report for the case that nothing could be replayed.
 
@@ -428,15 +423,15 @@ def unjudged(
     """
     model, recommended = learned.model, UNJUDGED
     inputs = Inputs(model, horizon=UNKNOWN_ROUNDS, items=learned.features)
-    policies = _suited(replayed_candidates(inputs), lists)
-    why = TOO_FEW if lists is None else TOO_FEW_LISTS
+    policies = _suited(replayed_candidates(inputs), playing)
+    why = TOO_FEW if playing.lists is None else TOO_FEW_LISTS
     known = learned.features is not None or not model.n_features
     if doubts:
         recommended = POPULARITY
     elif known and policies and not isinstance(model, ParticleModel):
         recommended = tune(
-            model, UNKNOWN_ROUNDS, learned.features, list(policies), seed=seed,
-            offered=_offered(lists), effort=EFFORT, progress=progress, **_shown(lists),
+            model, UNKNOWN_ROUNDS, learned.features, list(policies), seed=playing.seed,
+            offered=playing.offered, effort=EFFORT, progress=playing.progress, **_shown(playing),
         ).winner  # fmt: skip
     return {
         "verdict": "cannot tell",
@@ -450,7 +445,7 @@ def unjudged(
         "lead": None,
         "admitted": [],
         "horizon": 0,
-        "length": None if lists is None else lists.length,
+        "length": None if playing.lists is None else playing.length,
         "replay": [],
         "curves": [],
         "simulated": [],
@@ -458,7 +453,7 @@ def unjudged(
         "simulated_replacement": True,
         "simulated_gain": None,
         "value_of_state": None,
-        "offered": _offered(lists),
+        "offered": playing.offered,
         "caveat": CAVEAT,
     }
 
@@ -468,14 +463,11 @@ def judge_policies(
     kept: AnyLog,
     held_out: Log,
     *,
+    playing: Playing = SINGLE_ACTIONS,
     choosing: Log | None = None,
     written: Learned | None = None,
     baselines: Mapping[str, Learned] = MappingProxyType({}),
     policies: Sequence[str] = (),
-    passes: int | None = None,
-    lists: ListRounds | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
 ) -> Judgement | None:
     """Replay the policies of the registry that can act on the model, and the baselines.
 
@@ -483,20 +475,16 @@ def judge_policies(
         learned: the model that is judged, learned from the users of `kept` alone.
         kept: the users that the model and the baselines are learned from.
         held_out: the users whose rewards the verdict depends on.
+        playing: what rounds show, and how often each user is played.
         choosing: other users, on whose rewards the policy is chosen; None: `held_out`.
         written: the model of all users, from which users are simulated; None: `learned`.
         baselines: other models of the same users by name, which are played greedily.
         policies: the policies that are played; none: all that can be recommended.
-        passes: how often each user is played; None: the fewer users there are, the more often.
-        lists: what rounds of a log of lists show; None: a round shows one action.
-        seed: of all randomness.
-        progress: called after each policy.
 
     Returns:
         None if fewer than two users have three rows or more, so that differences have no error.
     """
-    bar = Silent() if progress is None else progress
-    stage = _Replaying(learned, kept, baselines, tuple(policies), passes, lists, seed, bar)
+    stage = _Replaying(learned, kept, baselines, tuple(policies), playing)
     judging = stage.playable(held_out)
     if judging is None:
         return None
@@ -507,19 +495,19 @@ def judge_policies(
         replayed,
         tuple(stage.on_model),
         NOT_SIMULATED,
-        value_of_state(*stage.shown(learned, judging), seed, lists),
+        value_of_state(*stage.shown(learned, judging), playing),
         summary.deviation,
         choosing=None if other is None else stage.play(other),
         separate=learned.model.n_states == 1 and learned.features is None,
-        lists=lists,
+        playing=playing,
     )
     deciding, log = stage.shown(learned if written is None else written, judging)
     admitted = {name: build(name, stage.inputs(deciding)) for name in before.admitted}
-    typical = typical_session(summary_of(kept), 1 if lists is None else lists.length)
+    typical = typical_session(summary_of(kept), playing.length)
     if not admitted or isinstance(deciding.model, ParticleModel):
         return before
-    sessions = _Sessions.of(deciding, log, typical, lists, seed)
-    judgement = replace(before, simulated=sessions.compared(admitted, bar))
+    sessions = _Sessions.of(deciding, log, typical, playing)
+    judgement = replace(before, simulated=sessions.compared(admitted))
     gain = sessions.gain(admitted[judgement.preferred])
     return replace(judgement, simulated=replace(judgement.simulated, gain=gain))
 
@@ -532,21 +520,18 @@ class _Replaying:
     kept: AnyLog
     baselines: Mapping[str, Learned]
     policies: tuple[str, ...]
-    passes: int | None
-    lists: ListRounds | None
-    seed: int
-    bar: Progress
+    playing: Playing
 
     def playable(self, log: Log) -> Log | None:
         """Return the users to play, with rows of known actions; None if fewer than two can."""
         if log.features is None:
             log = log.of_events(self.learned.counts[log.actions] > 0)
-        if np.count_nonzero(playable_rounds(log, lists=self.lists)) < 2:
+        if not self.playing.enough(log):
             return None
         particles = isinstance(self.learned.model, ParticleModel)
         most = MOST_USERS_OF_PARTICLES if particles else MOST_USERS
         if log.n_users > most:
-            log = log.of_users(user_hash.sample(log.keys, most, self.seed))
+            log = log.of_users(user_hash.sample(log.keys, most, self.playing.seed))
         return log
 
     def shown(self, learned: Learned, log: Log) -> tuple[Learned, Log]:
@@ -571,14 +556,12 @@ class _Replaying:
         inputs = self.inputs(self.learned)
         if self.policies:
             return {name: build(name, inputs) for name in self.policies}
-        return _suited(replayed_candidates(inputs), self.lists)
+        return _suited(replayed_candidates(inputs), self.playing)
 
     def play(self, log: Log) -> Replay:
         """Replay the model's policies and the baselines."""
-        lists = self.lists
-        popular = popular_averages(self.kept, lists)
-        if lists is not None:
-            lists = replace(lists, same=lists.kind(log))
+        playing = self.playing.within(log)
+        popular = popular_averages(self.kept, self.playing.lists)
         if log.features is not None:
             popular = popular[log.actions]
         log_prior = users_log_prior(self.learned.model, log)
@@ -590,7 +573,7 @@ class _Replaying:
         }
 
         def add(name: str, policy: AnyPolicy, of: Learned, prior: FloatArray | None = None) -> None:
-            clicks = Each() if lists is None else lists.clicks_for(policy)
+            clicks = playing.clicks_for(policy)
             if clicks is not None:
                 players[name] = PolicyPlayer(policy, log.n_actions, of.features, prior, clicks)
 
@@ -600,10 +583,7 @@ class _Replaying:
         add(scratch, build(scratch, self.inputs(learned)), learned)
         for name, policy in self.on_model.items():
             add(name, policy, learned, log_prior)
-        passes = replays.passes_for(log, lists) if self.passes is None else self.passes
-        return replays.replay(
-            players, log, passes=passes, later=True, lists=lists, seed=self.seed, progress=self.bar
-        )
+        return playing.replay(players, log)
 
 
 def popular_averages(log: AnyLog, lists: ListRounds | None) -> FloatArray:
@@ -616,21 +596,17 @@ def popular_averages(log: AnyLog, lists: ListRounds | None) -> FloatArray:
     return replays.action_averages(log)
 
 
-def _suited(policies: dict[str, AnyPolicy], lists: ListRounds | None) -> dict[str, AnyPolicy]:
-    """Return the policies that can show such lists."""
-    if lists is None:
-        return policies
-    return {name: one for name, one in policies.items() if lists.clicks_for(one) == lists.clicks}
+def _suited(policies: dict[str, AnyPolicy], playing: Playing) -> dict[str, AnyPolicy]:
+    """Return the policies that can show what rounds show."""
+    return {
+        name: one for name, one in policies.items() if playing.clicks_for(one) == playing.clicks
+    }
 
 
-def _shown(lists: ListRounds | None) -> dict[str, Any]:
+def _shown(playing: Playing) -> dict[str, Any]:
     """Return the arguments of `simulate` and `tune` about lists."""
-    return {} if lists is None else {"length": lists.length, "click_model": lists.clicks}
-
-
-def _offered(lists: ListRounds | None) -> int:
-    """Return how many actions a round offers."""
-    return replays.OFFERED + (0 if lists is None else lists.length - 1)
+    one = playing.lists is None
+    return {} if one else {"length": playing.length, "click_model": playing.clicks}
 
 
 def users_log_prior(model: Any, log: Log) -> FloatArray | None:
@@ -682,9 +658,8 @@ def judge_saved(
         learned,
         known,
         numbered_as_model(model, catalogue, held_out)[0],
+        playing=Playing(seed=seed, progress=Silent() if progress is None else progress),
         policies=() if recommended == POPULARITY else (recommended,),
-        seed=seed,
-        progress=progress,
     )
 
 
@@ -735,25 +710,23 @@ class _Sessions:
     learned: Learned
     contexts: FloatArray | None
     typical: Session
-    seed: int
+    playing: Playing
     more: Mapping[str, Any]  # further arguments of `simulate` and `tune`
 
     @classmethod
-    def of(
-        cls, learned: Learned, log: Log, typical: Session, lists: ListRounds | None, seed: int
-    ) -> _Sessions:
-        """Return the sessions of a log, whose rounds show `lists`."""
+    def of(cls, learned: Learned, log: Log, typical: Session, playing: Playing) -> _Sessions:
+        """Return the sessions of a log."""
         contexts, replacement = None, typical.replacement
         if learned.features is not None:
             known = learned.features[learned.counts > 0]
             if replacement or log.features is not None or len(known) > MOST_SHOWN:
-                contexts, replacement = learned.features[offered_sets(log, seed, lists)], True
+                contexts, replacement = learned.features[offered_sets(log, playing)], True
             else:
                 contexts = known[None]
-        more = {"replacement": replacement, **_shown(lists)}
-        return cls(learned, contexts, typical, seed, more)
+        more = {"replacement": replacement, **_shown(playing)}
+        return cls(learned, contexts, typical, playing, more)
 
-    def compared(self, policies: Mapping[str, AnyPolicy], bar: Progress) -> Simulated:
+    def compared(self, policies: Mapping[str, AnyPolicy]) -> Simulated:
         """Play each policy (`tune`).
 
         A policy that `tune` drops early has played fewer users, who may not be representative. So
@@ -764,8 +737,8 @@ class _Sessions:
             return NOT_SIMULATED
         rounds = self.typical.rounds
         tuning = tune(
-            self.learned.model, rounds, self.contexts, list(policies), seed=self.seed,
-            effort=EFFORT, progress=bar, **self.more,
+            self.learned.model, rounds, self.contexts, list(policies), seed=self.playing.seed,
+            effort=EFFORT, progress=self.playing.progress, **self.more,
         )  # fmt: skip
         behind = {row.policy: row.behind for row in tuning.table}
         rewards = self._played(policies, min(FIRST_ROUNDS, rounds))
@@ -789,7 +762,7 @@ class _Sessions:
             users,
             n_runs=_SIMULATED_USERS,
             horizon=rounds,
-            seed=self.seed,
+            seed=self.playing.seed,
             **self.more,
         )
         return {name: played[name].rewards for name in (*policies, POPULARITY)}
@@ -814,9 +787,7 @@ def paired_regrets(table: Sequence[TunedPolicy]) -> dict[str, Estimate]:
     }
 
 
-def value_of_state(
-    learned: Learned, log: Log, seed: int = 0, lists: ListRounds | None = None
-) -> float:
+def value_of_state(learned: Learned, log: Log, playing: Playing = SINGLE_ACTIONS) -> float:
     """Return the gain per round of knowing the state: E max_a mu(s, a) - max_a E mu(s, a).
 
     The maximum is over all actions of a model of arms; of a large catalogue it is over the actions
@@ -827,8 +798,8 @@ def value_of_state(
     if learned.features is None:
         sets = np.flatnonzero(learned.counts > 0)[None]
     else:
-        sets = offered_sets(log, seed, lists)
-    clicks, length = (Each(), 1) if lists is None else (lists.clicks, lists.length)
+        sets = offered_sets(log, playing)
+    clicks, length = playing.clicks, playing.length
     offered = rewards[:, sets]  # (n_states, n_sets, n_offered)
     best = np.argsort(-np.tensordot(prior, offered, axes=1), axis=1)[:, :length]
     gains = [
@@ -839,12 +810,12 @@ def value_of_state(
     return float((prior @ np.array(gains)).mean())
 
 
-def offered_sets(log: Log, seed: int, lists: ListRounds | None = None) -> IntArray:
+def offered_sets(log: Log, playing: Playing) -> IntArray:
     """Return actions that a round of replay may offer, `(n_users, n_offered)`: a set per user."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(playing.seed)
     lengths = np.diff(log.starts)
     users = np.flatnonzero(lengths >= replays.SHARE)
-    place = rng.random((len(users), _offered(lists))) * lengths[users][:, None]
+    place = rng.random((len(users), playing.offered)) * lengths[users][:, None]
     sets: IntArray = log.actions[log.starts[users][:, None] + place.astype(np.int64)]
     return sets
 

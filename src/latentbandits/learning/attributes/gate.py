@@ -42,6 +42,7 @@ from latentbandits.learning.learners import (
     Learned,
     Learner,
     Selection,
+    Split,
     Step,
     clearly_below,
     rows_as_actions,
@@ -54,7 +55,7 @@ from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.models.composed.transformed import TransformedRewards
 from latentbandits.models.numerics.arrays import log_sum
 from latentbandits.policies.registry import Inputs, build
-from latentbandits.report.report import Estimate, Progress
+from latentbandits.report.report import Estimate
 
 RIDGES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 """Ridge penalties that are tried, from strong to weak; numeric attributes are standardised."""
@@ -423,24 +424,17 @@ def _choose_groups(choice: GateChoice, kept: AnyLog, held_out: Log) -> GateChoic
     return GateChoice(refined, weights, _GROUPS_RIDGE, choice.rows, True, after, grouped=True)
 
 
-def choose_states(
-    learner: Learner,
-    selection: Selection,
-    kept: AnyLog,
-    held_out: Log,
-    seed: int,
-    progress: Progress,
-) -> Selection:
+def choose_states(learner: Learner, selection: Selection, split: Split) -> Selection:
     """Return the selection with more states if these raise the held-out evidence with a gate."""
     first = selection.chosen.n_states
     if not can_refine(selection.learned):
         return selection
-    best = choose_gate(selection.learned, kept, held_out).by_user
+    best = choose_gate(selection.learned, split.kept, split.held_out).by_user
     for n_states in range(first + 1, first + 1 + _MORE_STATES):
-        other = learner.select(kept, held_out, (n_states,), seed, progress)
+        other = learner.select(split, (n_states,))
         if other.chosen.n_states < n_states:
             break
-        found = choose_gate(other.learned, kept, held_out)
+        found = choose_gate(other.learned, split.kept, split.held_out)
         if found.used and found.by_user.sum() - best.sum() > LEAST_NATS:
             rows = [row for row in selection.rows if row.n_states != n_states]
             selection, best = replace(other, rows=(*rows, *other.rows)), found.by_user

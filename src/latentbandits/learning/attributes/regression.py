@@ -32,6 +32,8 @@ from latentbandits.learning.learners import (
     Learned,
     Replicate,
     Selection,
+    Split,
+    States,
     fewest_states,
     judge,
 )
@@ -46,7 +48,6 @@ from latentbandits.models.checks import FloatArray
 from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
 from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.models.numerics.arrays import map_leaves
-from latentbandits.report.report import Progress
 
 _TOLERANCE = 1e-4  # nats per user: EM ends when a pass gains less
 _MAX_PASSES = 300
@@ -320,34 +321,25 @@ class RowLearner:
     encoder: Encoder
     is_clicks: bool = False
 
-    def select(
-        self,
-        kept: AnyLog,
-        held_out: Log,
-        states: Sequence[int] | None,
-        seed: int,
-        progress: Progress,
-    ) -> Selection:
+    def select(self, split: Split, states: States) -> Selection:
         """Choose the fewest states within one standard error of the best held-out evidence."""
         wanted = STATES if states is None else tuple(states)
-        progress.start("choosing states", len(wanted))
+        split.progress.start("choosing states", len(wanted))
         rows: list[Candidate] = []
         best = -inf
         since = 0
-        models: dict[int, Learned] = {}
         for n_states in wanted:
-            learned = self._learn(kept, n_states, seed)
-            scores = judge(learned, held_out)
-            rows.append(Candidate(n_states, None, scores.evidence, scores.rmse, scores.by_user()))
-            models[n_states] = learned
-            progress.advance(1)
+            learned = self._learn(split.kept, n_states, split.seed)
+            scores = judge(learned, split.held_out)
+            rows.append(Candidate.scored(n_states, None, scores, learned))
+            split.progress.advance(1)
             since = 0 if scores.evidence > best else since + 1
             best = max(best, scores.evidence)
             if since >= _PATIENCE:
                 break
         chosen = self.choose(rows)
-        learned = models[chosen.n_states]
-        return Selection(self, tuple(rows), chosen, learned, judge(learned, held_out))
+        judged = judge(chosen.fit, split.held_out)
+        return Selection(self, tuple(rows), chosen, chosen.fit, judged)
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
         return fewest_states(rows)

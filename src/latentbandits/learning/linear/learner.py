@@ -14,6 +14,8 @@ from latentbandits.learning.learners import (
     Learned,
     Replicate,
     Selection,
+    Split,
+    States,
     clearly_below,
     fewest_states,
     judge,
@@ -27,11 +29,9 @@ from latentbandits.learning.linear.alternating import (
 )
 from latentbandits.learning.linear.clusters import SMALLEST_CLUSTER, cluster_fold
 from latentbandits.learning.linear.variational import factorise
-from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.linear.logistic import LogisticLinear
-from latentbandits.report.report import Progress
 
 STATES = (1, 2, 3, 4, 5, 6, 8, 10)
 RANKS = (1, 2, 5, 10, 20)
@@ -81,14 +81,7 @@ class LinearLearner:
         """Whether vectors are uncertain, and the regularisation is learned."""
         return self.rewards == "gaussian" and self.reg is None and self.weighting is None
 
-    def select(
-        self,
-        kept: AnyLog,
-        held_out: Log,
-        states: Sequence[int] | None,
-        seed: int,
-        progress: Progress,
-    ) -> Selection:
+    def select(self, split: Split, states: States) -> Selection:
         """Choose the settings by held-out evidence, and then the number of states.
 
         The regularisation and intercepts are chosen at a moderate rank, then the rank, both with
@@ -96,8 +89,8 @@ class LinearLearner:
         larger numbers are not tried. The rank is the lowest within one paired standard error of the
         best.
         """
-        kept = engine_of(kept)
-        learner, prepared, warnings = self._settled(kept, held_out, seed, progress)
+        kept, seed, progress = split.kept, split.seed, split.progress
+        learner, prepared, warnings = self._settled(split)
         wanted = STATES if states is None else tuple(states)
         ranks = (self.rank,) if self.rank is not None else _ranks(kept)
         progress.start("choosing rank and states", len(wanted) + len(ranks))
@@ -107,18 +100,18 @@ class LinearLearner:
         for rank in ranks:
             if rank not in prepared:
                 prepared[rank] = learner.prepare(kept, rank, seed)
-            rows.append(learner._try(prepared[rank], held_out, first, rank, seed))
+            rows.append(learner._try(prepared[rank], split, first, rank))
             progress.advance(1)
         if all(row.evidence is None for row in rows):
             raise LogError(rows[0].reason)
         while self.rank is None and rank < largest and lowest_rank(rows) is rows[-1]:
             rank = min(2 * rank, largest)
             prepared[rank] = learner.prepare(kept, rank, seed)
-            rows.append(learner._try(prepared[rank], held_out, first, rank, seed))
+            rows.append(learner._try(prepared[rank], split, first, rank))
         chosen_rank = lowest_rank(rows).rank
         assert chosen_rank is not None
         for i, n_states in enumerate(n for n in wanted if n != first):
-            rows.append(learner._try(prepared[chosen_rank], held_out, n_states, chosen_rank, seed))
+            rows.append(learner._try(prepared[chosen_rank], split, n_states, chosen_rank))
             if rows[-1].evidence is None:
                 progress.advance(len(wanted) - i)
                 break
@@ -130,22 +123,21 @@ class LinearLearner:
             and fewest_states(of_rank) is of_rank[-1]
         ):
             more = min(round(1.3 * of_rank[-1].n_states), MOST_STATES)
-            of_rank.append(learner._try(prepared[chosen_rank], held_out, more, chosen_rank, seed))
+            of_rank.append(learner._try(prepared[chosen_rank], split, more, chosen_rank))
             rows.append(of_rank[-1])
         rows.sort(key=lambda row: (row.rank or 0, row.n_states))
         chosen = self.choose(rows)
-        judged = judge(chosen.fit, held_out)
+        judged = judge(chosen.fit, split.held_out)
         return Selection(learner, tuple(rows), chosen, chosen.fit, judged, warnings)
 
-    def _settled(
-        self, kept: Engine, held_out: Log, seed: int, progress: Progress
-    ) -> tuple[LinearLearner, dict[int, Folded], tuple[str, ...]]:
+    def _settled(self, split: Split) -> tuple[LinearLearner, dict[int, Folded], tuple[str, ...]]:
         """Choose the regularisation and intercepts by the evidence of one state of moderate rank.
 
         The grid of regularisations is extended while the evidence rises at its end. Return the
         learner, its completion by rank if there was a choice, and a warning if the evidence still
         rises.
         """
+        kept, progress = split.kept, split.progress
         scale = (kept.summary.rewards.deviation or 1.0) if self.rewards == "gaussian" else 1.0
         rank = self.rank or min(5, kept.n_users, kept.n_actions)
         weightings: tuple[Weighting, ...] = ("counts", "plain")
@@ -170,10 +162,10 @@ class LinearLearner:
         progress.start("choosing regularisation and intercepts", len(grid) + len(kinds) - 1)
 
         def judged(learner: LinearLearner) -> _Judged:
-            prepared = learner.prepare(kept, rank, seed)
-            learned = learner.clustered(prepared, 1, seed)
+            prepared = learner.prepare(kept, rank, split.seed)
+            learned = learner.clustered(prepared, 1, split.seed)
             progress.advance(1)
-            return _Judged(learner, prepared, judge(learned, held_out))
+            return _Judged(learner, prepared, judge(learned, split.held_out))
 
         chosen = _preferred([judged(learner) for learner in learners])
         if len(kinds) > 1:
@@ -288,16 +280,12 @@ class LinearLearner:
         counts = prepared.action_counts
         return Learned(clusters.model, prepared.features, counts, clusters.shrinkage, prepared)
 
-    def _try(
-        self, prepared: Folded, held_out: Log, n_states: int, rank: int, seed: int
-    ) -> Candidate:
+    def _try(self, prepared: Folded, split: Split, n_states: int, rank: int) -> Candidate:
         try:
-            learned = self.clustered(prepared, n_states, seed)
+            learned = self.clustered(prepared, n_states, split.seed)
         except ValueError as error:
             return Candidate(n_states, rank, reason=str(error))
-        scores = judge(learned, held_out)
-        found = scores.evidence, scores.rmse, scores.by_user()
-        return Candidate(n_states, rank, *found, fit=learned)
+        return Candidate.scored(n_states, rank, judge(learned, split.held_out), learned)
 
 
 class _Judged(NamedTuple):
