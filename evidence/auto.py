@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from latentbandits.experiments.experiment import Experiment, Setting, Work, poli
 from latentbandits.experiments.movielens import DATA, first_split
 from latentbandits.learning import fit
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.options import Option, above_zero, choose, positive
+from latentbandits.options import Option, above_zero, positive
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.report import Claim, Report, Table
@@ -156,21 +156,20 @@ class AutoExperiment(Experiment):
     options = (
         Option("runs", "runs of a problem", RUNS, positive),
         Option("effort", "of tune", 1.0, above_zero),
-        Option("problems", "only these; by default all", several=True, metavar="NAME"),
+        Option("problems", "only these; by default all", several=True, metavar="PROBLEM"),
         DATA,
     )
 
-    def check(self, arguments: argparse.Namespace) -> None:
-        choose("problem", arguments.problems, problems(None))
+    def choices(self, arguments: argparse.Namespace) -> Mapping[str, Iterable[str]]:
+        return {"problems": problems(None)}
 
     def measure(self, work: Work) -> Report:
         options = work.options
         makers = problems(options.data)
-        names = choose("problem", options.problems, makers)
         rows: list[dict[str, Any]] = []
         claims: list[Claim] = []
         body: list[tuple[str, ...]] = []
-        for name in names:
+        for name in options.problems:
             problem = makers[name](options.seed)
             tuning = _tune(problem, work)
             results = _play(work, name, problem, [row.policy for row in tuning.table])
@@ -184,7 +183,6 @@ class AutoExperiment(Experiment):
                 claims.append(_below_ids(name, tuning.winner, against_ids))
         columns = ("problem", "auto", "its regret", "best candidate", "its regret", "mmIDS", "mmTS")
         return Report(
-            settings={"problems": names},
             policies=rows,
             claims=claims,
             tables=[Table(f"Regret, {options.runs} runs", columns, body)],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +19,7 @@ from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.known import Known
 from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.protocol import Model
-from latentbandits.options import Option, choose, positive
+from latentbandits.options import Option, positive
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import AUTO, Inputs, build, entries
@@ -358,17 +358,17 @@ class YardstickExperiment(Experiment):
         Option("policies", "only these; by default all of them", several=True, metavar="POLICY"),
     )
 
-    def check(self, arguments: argparse.Namespace) -> None:
-        choose("policy", arguments.policies, _all_policies())
+    def choices(self, arguments: argparse.Namespace) -> Mapping[str, Iterable[str]]:
+        return {"policies": [*policies(NAMED[1]), AUTO]}
 
     def measure(self, work: Work) -> Report:
         options = work.options
-        chosen = choose("policy", options.policies, _all_policies())
+        chosen = options.policies
         problems = (*NAMED, *random_problems(options.problems))
         one = partial(measure, chosen=chosen, runs=options.runs, seed=options.seed)
         measured = work.map(self.name, one, problems)
         return Report(
-            settings={"problems": len(problems), "policies": chosen},
+            settings={"problems": len(problems)},
             policies=_rows(measured),
             claims=claims(measured),
             tables=[_summary(measured, chosen), _named(measured, chosen), _choices(measured)],
@@ -412,10 +412,6 @@ class YardstickExperiment(Experiment):
         axes.set_xticks([], minor=True)
         axes.set_xlim(0.94, 1.04 * largest)
         return {"yardstick": figure}
-
-
-def _all_policies() -> list[str]:
-    return [*policies(NAMED[1]), AUTO]
 
 
 def summed_ratio(measured: Sequence[Measured], policy: str) -> float:
