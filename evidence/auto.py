@@ -190,15 +190,11 @@ class AutoExperiment(Experiment):
 
 
 def _tune(problem: Problem, work: Work) -> Tuning:
+    candidates = default_candidates(problem.model, problem.horizon, problem.n_actions)
     return tune_in(
-        problem.tuned,
-        problem.horizon,
-        default_candidates(problem.model, problem.horizon, problem.n_actions),
-        seed=work.options.seed + 1000,
-        effort=work.options.effort,
-        executor=work.executor,
-        progress=work.progress,
-    )
+        problem.tuned, problem.horizon, candidates, seed=work.options.seed + 1000,
+        effort=work.options.effort, executor=work.executor, progress=work.progress,
+    )  # fmt: skip
 
 
 def _play(work: Work, name: str, problem: Problem, texts: list[str], **changes: int) -> Results:
@@ -243,11 +239,6 @@ def _below_ids(name: str, winner: str, results: Results) -> Claim:
 def _summary(name: str, tuning: Tuning, results: Results) -> tuple[str, ...]:
     best = _best(results)
     others = [next((t for t in results if t.startswith(o)), None) for o in ("mmIDS", "mmTS")]
-    return (
-        name,
-        tuning.winner,
-        str(results[tuning.winner].regret),
-        best,
-        str(results[best].regret),
-        *("" if text is None else str(results[text].regret) for text in others),
-    )
+    cells = ("" if text is None else str(results[text].regret) for text in others)
+    winner = tuning.winner
+    return name, winner, str(results[winner].regret), best, str(results[best].regret), *cells

@@ -297,22 +297,15 @@ def run_one(job: tuple[str, str, int]) -> Outcome:
     problem = problem_of(group, kind, seed)
     fitted = fit(problem.log, seed=seed)
     judged = fitted.report["judgement"]
-    policy = judged["recommended_policy"]
+    policy, verdict = judged["recommended_policy"], judged["verdict"]
     gains, popular = play(fitted.model, policy, problem, seed, fitted.catalogue)
     covered = {row["level"]: row["covered"] for row in fitted.report["held_out"]["coverage"]}
+    gain, error = float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))
+    name, n_states = type(fitted.model).__name__, fitted.model.n_states
     return Outcome(
-        group,
-        kind,
-        type(fitted.model).__name__,
-        fitted.model.n_states,
-        len(problem.truth.shares),
-        policy,
-        judged["verdict"],
-        covered[0.95],
-        float(gains.mean()) / popular,
-        float(gains.std() / np.sqrt(len(gains))) / popular,
-        best_gain(problem, seed),
-    )
+        group, kind, name, n_states, len(problem.truth.shares), policy, verdict, covered[0.95],
+        gain / popular, error / popular, best_gain(problem, seed),
+    )  # fmt: skip
 
 
 def play(
