@@ -18,7 +18,7 @@ from latentbandits.environments.synthetic import Synthetic
 from latentbandits.experiments.experiment import Experiment, Setting, Work, policy_rows
 from latentbandits.experiments.movielens import DATA, first_split
 from latentbandits.learning import fit
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import FloatArray
 from latentbandits.options import Option, above_zero, positive
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
@@ -99,21 +99,19 @@ class NewClickers:
     model: Any
 
     def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> ClickRuns:
-        return ClickRuns(self, rng.integers(len(self.rates), size=n_runs))
+        return ClickRuns(self.rates[rng.integers(len(self.rates), size=n_runs)], self.model)
 
 
 @dataclass(frozen=True, eq=False)
 class ClickRuns:
-    environment: NewClickers
-    state: IntArray
+    """Runs with the click rates of their user."""
 
-    @property
-    def model(self) -> Any:
-        return self.environment.model
+    means: FloatArray  # (n_runs, n_items)
+    model: Any
 
     def round(self, t: int, rng: np.random.Generator) -> Round:
-        means = self.environment.rates[self.state]
-        return Round(None, means, (rng.random(means.shape) < means).astype(np.float64))
+        clicks = (rng.random(self.means.shape) < self.means).astype(np.float64)
+        return Round(None, self.means, clicks)
 
 
 def clicks(horizon: int, seed: int) -> Problem:

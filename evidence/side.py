@@ -40,9 +40,13 @@ class AttributedUsers:
 
     def log_prior(self, users: list[Row]) -> FloatArray:
         """Return the true log P(s | z), `(n, n_states)`."""
-        country = np.array([COUNTRIES.index(user["country"]) for user in users])
-        age = np.array([(user["age"] - 40) / 10 for user in users])
-        return log_softmax(self.by_country[country] + age[:, None] * self.by_age)
+        return _log_prior(users, self.by_country, self.by_age)
+
+
+def _log_prior(users: list[Row], by_country: FloatArray, by_age: FloatArray) -> FloatArray:
+    country = np.array([COUNTRIES.index(user["country"]) for user in users])
+    age = np.array([(user["age"] - 40) / 10 for user in users])
+    return log_softmax(by_country[country] + age[:, None] * by_age)
 
 
 def generate_attributed(
@@ -65,15 +69,10 @@ def generate_attributed(
     """
     rng = np.random.default_rng(seed)
     means = separated_means(n_states, n_actions, 0.1, rng)
-    truth = AttributedUsers(
-        {},
-        means,
-        np.zeros(0, np.int64),
-        strength * rng.standard_normal((len(COUNTRIES), n_states)),
-        0.5 * strength * rng.standard_normal(n_states),
-    )
+    by_country = strength * rng.standard_normal((len(COUNTRIES), n_states))
+    by_age = 0.5 * strength * rng.standard_normal(n_states)
     users = draw_users(n_users, rng)
-    chances = np.exp(truth.log_prior(users)).cumsum(axis=1)
+    chances = np.exp(_log_prior(users, by_country, by_age)).cumsum(axis=1)
     state = (rng.random((n_users, 1)) >= chances[:, :-1]).sum(axis=1)
     who = np.repeat(np.arange(n_users), n_rounds)
     action = rng.integers(n_actions, size=len(who))
@@ -84,7 +83,7 @@ def generate_attributed(
         "reward": reward,
         **{name: [users[u][name] for u in who] for name in ("country", "age", "device")},
     }
-    return AttributedUsers(table, means, state, truth.by_country, truth.by_age)
+    return AttributedUsers(table, means, state, by_country, by_age)
 
 
 def round_one(
@@ -149,7 +148,7 @@ def play_gate(job: GateJob) -> RoundOne:
     """Fit a log with user attributes, and play round 1 with new users."""
     truth = generate_attributed(job.n_users, job.n_rows, seed=job.seed)
     model, untold = (
-        fit(truth.table, user_features=columns, states=4, bootstrap=0).model
+        fit(truth.table, kind="arms", user_features=columns, states=4, bootstrap=0).model
         for columns in (job.columns, ())
     )
     users = draw_users(_NEW_USERS, np.random.default_rng(job.seed + 1_000_003))
