@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,8 +18,8 @@ from latentbandits.environments.synthetic import Synthetic
 from latentbandits.experiments.experiment import Experiment, Setting, Work, policy_rows
 from latentbandits.experiments.movielens import DATA, first_split
 from latentbandits.learning import fit
-from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.options import Option, above_zero, choose, positive
+from latentbandits.models.checks import FloatArray
+from latentbandits.options import Option, above_zero, positive
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.report import Claim, Report, Table
@@ -99,21 +99,19 @@ class NewClickers:
     model: Any
 
     def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> ClickRuns:
-        return ClickRuns(self, rng.integers(len(self.rates), size=n_runs))
+        return ClickRuns(self.rates[rng.integers(len(self.rates), size=n_runs)], self.model)
 
 
 @dataclass(frozen=True, eq=False)
 class ClickRuns:
-    environment: NewClickers
-    state: IntArray
+    """Runs with the click rates of their user."""
 
-    @property
-    def model(self) -> Any:
-        return self.environment.model
+    means: FloatArray  # (n_runs, n_items)
+    model: Any
 
     def round(self, t: int, rng: np.random.Generator) -> Round:
-        means = self.environment.rates[self.state]
-        return Round(None, means, (rng.random(means.shape) < means).astype(np.float64))
+        clicks = (rng.random(self.means.shape) < self.means).astype(np.float64)
+        return Round(None, self.means, clicks)
 
 
 def clicks(horizon: int, seed: int) -> Problem:
@@ -156,21 +154,20 @@ class AutoExperiment(Experiment):
     options = (
         Option("runs", "runs of a problem", RUNS, positive),
         Option("effort", "of tune", 1.0, above_zero),
-        Option("problems", "only these; by default all", several=True, metavar="NAME"),
+        Option("problems", "only these; by default all", several=True, metavar="PROBLEM"),
         DATA,
     )
 
-    def check(self, arguments: argparse.Namespace) -> None:
-        choose("problem", arguments.problems, problems(None))
+    def choices(self, arguments: argparse.Namespace) -> Mapping[str, Iterable[str]]:
+        return {"problems": problems(None)}
 
     def measure(self, work: Work) -> Report:
         options = work.options
         makers = problems(options.data)
-        names = choose("problem", options.problems, makers)
         rows: list[dict[str, Any]] = []
         claims: list[Claim] = []
         body: list[tuple[str, ...]] = []
-        for name in names:
+        for name in options.problems:
             problem = makers[name](options.seed)
             tuning = _tune(problem, work)
             results = _play(work, name, problem, [row.policy for row in tuning.table])
@@ -184,7 +181,6 @@ class AutoExperiment(Experiment):
                 claims.append(_below_ids(name, tuning.winner, against_ids))
         columns = ("problem", "auto", "its regret", "best candidate", "its regret", "mmIDS", "mmTS")
         return Report(
-            settings={"problems": names},
             policies=rows,
             claims=claims,
             tables=[Table(f"Regret, {options.runs} runs", columns, body)],
@@ -192,15 +188,11 @@ class AutoExperiment(Experiment):
 
 
 def _tune(problem: Problem, work: Work) -> Tuning:
+    candidates = default_candidates(problem.model, problem.horizon, problem.n_actions)
     return tune_in(
-        problem.tuned,
-        problem.horizon,
-        default_candidates(problem.model, problem.horizon, problem.n_actions),
-        seed=work.options.seed + 1000,
-        effort=work.options.effort,
-        executor=work.executor,
-        progress=work.progress,
-    )
+        problem.tuned, problem.horizon, candidates, seed=work.options.seed + 1000,
+        effort=work.options.effort, executor=work.executor, progress=work.progress,
+    )  # fmt: skip
 
 
 def _play(work: Work, name: str, problem: Problem, texts: list[str], **changes: int) -> Results:
@@ -245,11 +237,6 @@ def _below_ids(name: str, winner: str, results: Results) -> Claim:
 def _summary(name: str, tuning: Tuning, results: Results) -> tuple[str, ...]:
     best = _best(results)
     others = [next((t for t in results if t.startswith(o)), None) for o in ("mmIDS", "mmTS")]
-    return (
-        name,
-        tuning.winner,
-        str(results[tuning.winner].regret),
-        best,
-        str(results[best].regret),
-        *("" if text is None else str(results[text].regret) for text in others),
-    )
+    cells = ("" if text is None else str(results[text].regret) for text in others)
+    winner = tuning.winner
+    return name, winner, str(results[winner].regret), best, str(results[best].regret), *cells

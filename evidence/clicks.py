@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from evidence.loop_visits import shown_means
 from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning import fit
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.options import Option, whole
-from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build, parse
-from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 __all__ = ["ClicksExperiment"]
 
@@ -96,20 +92,15 @@ def other_problem(seed: int) -> ClickProblem:
     return ClickProblem(name, rates, log, state[LOGGED:])
 
 
-def play(problem: ClickProblem, policy: AnyPolicy, seed: int = 0) -> FloatArray:
+def play(problem: ClickProblem, policy: Any, seed: int = 0) -> FloatArray:
     """Return the true click rate of the actions shown to new users, `(n_new, ROUNDS)`."""
-    rates = problem.rates[problem.state]
-    n = len(rates)
-    rng = np.random.default_rng([seed, 7])
-    rewards = np.empty((n, ROUNDS))
-    some: Any = policy
-    belief = some.init(n)
-    for t in range(ROUNDS):
-        decision = some.decide(belief, None, rng, propensity=False)
-        rewards[:, t] = rates[np.arange(n), decision.action]
-        clicks = (rng.random(n) < rewards[:, t]).astype(np.float64)
-        belief = some.update(belief, None, decision, clicks)
-    return rewards
+    rates, rng = problem.rates[problem.state], np.random.default_rng([seed, 7])
+    everyone = np.arange(len(rates))
+
+    def click(action: IntArray) -> FloatArray:
+        return (rng.random(len(rates)) < rates[everyone, action]).astype(np.float64)
+
+    return shown_means(policy, rates, click, ROUNDS, rng)
 
 
 def play_popular(problem: ClickProblem) -> FloatArray:
@@ -134,11 +125,6 @@ def _log(users: IntArray, actions: IntArray, clicks: FloatArray, n_actions: int)
 POLICIES = ("mIDS", "mmIDS", "mmBayesUCB", "mmGreedy", "mmTS")
 """Policies on the learned model that the table shows next to the recommended one."""
 
-_COLOURS = (
-    drawing.BLUE, drawing.ORANGE, drawing.GREEN, drawing.PINK, drawing.BROWN, drawing.SKY,
-    drawing.GREY, "#000000",
-)  # fmt: skip
-
 
 class ClicksExperiment(Experiment):
     """Learn from a typical click log and from twenty others."""
@@ -160,32 +146,14 @@ class ClicksExperiment(Experiment):
         seed, n = work.options.seed, work.options.problems
         reference = learn_and_play(reference_problem(), seed, tuple(work.options.policies))
         outcomes = work.map(self.name, _learn_other, [(seed + i, seed) for i in range(n)])
-        tables = [_states_table(reference), _rates_table(reference)]
+        tables = [_rates_table(reference)]
         if outcomes:
             tables.append(_problems_table(outcomes))
         return Report(
             policies=_rows(reference),
             claims=_claims(reference) + (_problem_claims(outcomes) if outcomes else []),
             tables=tables,
-            figures={"clicks": _draw(reference.curves, reference.recommended)},
         )
-
-
-def _draw(curves: Mapping[str, FloatArray], recommended: str) -> Figure:
-    """Draw each policy's true click rate, averaged over five rounds."""
-    figure = drawing.new_figure(4.6)
-    axes = figure.subplots()
-    for (name, curve), colour in zip(curves.items(), _COLOURS * 2, strict=False):
-        rounds = np.arange(1, len(curve) + 1).reshape(-1, 5).mean(axis=1)
-        flat = name in ("popularity", "knowing the state")
-        label = f"{name} (recommended)" if name == recommended else name
-        width = 2.2 if name == recommended else 1.2
-        smooth = curve.reshape(-1, 5).mean(axis=1)
-        axes.plot(rounds, smooth, "--" if flat else "-", color=colour, lw=width, label=label)
-    drawing.plain(axes, x="round", y="true click rate")
-    axes.set_ylim(bottom=0)
-    figure.legend(loc="outside right center", frameon=False, fontsize=9)
-    return figure
 
 
 class Outcome(NamedTuple):
@@ -194,10 +162,8 @@ class Outcome(NamedTuple):
     name: str
     true_rates: FloatArray
     fitted_rates: FloatArray
-    selection: list[dict[str, Any]]
     recommended: str
     verdict: str
-    curves: dict[str, FloatArray]  # by policy: mean over users, (ROUNDS,)
     by_user: dict[str, FloatArray]  # by policy: (n_new, len(WINDOWS)), means over rounds 1..H
 
     def rate(self, policy: str, window: int) -> Estimate:
@@ -224,10 +190,8 @@ def learn_and_play(problem: ClickProblem, seed: int, policies: Sequence[str] = (
         problem.name,
         problem.rates,
         result.model.expected_rewards(None)[0],
-        result.report["selection"],
         recommended,
         str(judgement["verdict"]),
-        {name: rates.mean(axis=0) for name, rates in played.items()},
         {
             name: np.stack([rates[:, :h].mean(axis=1) for h in WINDOWS], axis=1)
             for name, rates in played.items()
@@ -288,39 +252,22 @@ def _gain(outcome: Outcome) -> float:
     return outcome.lead(outcome.recommended, 100).mean / possible
 
 
-def _states_table(outcome: Outcome) -> Table:
-    rows = [
-        (
-            str(row["states"]),
-            f"{row['elbo']:.1f}",
-            f"{row['log_evidence']:.1f}",
-            f"{row['evidence']:.5f}",
-            str(row["kept_states"]) + (" *" if row["chosen"] else ""),
-        )
-        for row in outcome.selection
-    ]
-    title = "ELBO, log evidence and log probability of a held-out impression (* is chosen)"
-    columns = ("states", "ELBO", "log evidence", "held out", "states kept")
-    return Table(title, columns, list(rows))
-
-
 def _rows(outcome: Outcome) -> list[dict[str, Any]]:
     rows = []
     for policy in outcome.by_user:
         row: dict[str, Any] = {"policy": policy, "recommended": policy == outcome.recommended}
         for h in WINDOWS:
-            rate = outcome.rate(policy, h)
-            row |= {f"rate_{h}": rate.mean, f"rate_{h}_stderr": rate.stderr}
+            row[f"rate_{h}"], row[f"rate_{h}_stderr"] = outcome.rate(policy, h)
         rows.append(row)
     return rows
 
 
 def _rates_table(outcome: Outcome) -> Table:
     rows = []
-    for policy in outcome.by_user:
-        mark = " *" if policy == outcome.recommended else ""
-        rates = (outcome.rate(policy, h) for h in WINDOWS)
-        rows.append((policy + mark, *(f"{rate.mean:.4f} ±{rate.stderr:.4f}" for rate in rates)))
+    for row in _rows(outcome):
+        mark = " *" if row["recommended"] else ""
+        cells = (f"{row[f'rate_{h}']:.4f} ±{row[f'rate_{h}_stderr']:.4f}" for h in WINDOWS)
+        rows.append((row["policy"] + mark, *cells))
     title = "True click rate of new users (* is recommended)"
     return Table(title, ("policy", *(f"rounds 1-{h}" for h in WINDOWS)), rows)
 

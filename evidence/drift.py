@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from latentbandits.environments import Switching, Synthetic
 from latentbandits.experiments import experiment as frame
-from latentbandits.experiments.experiment import Order
+from latentbandits.experiments.experiment import Judged, Order
 from latentbandits.models import GaussianArms
 from latentbandits.models.composed.markov import Markov
-from latentbandits.options import choose, simulation_options
+from latentbandits.options import simulation_options
 from latentbandits.policies import mmTS, mTS
 from latentbandits.policies.registry import PolicySpec
 from latentbandits.report import drawing
-from latentbandits.report.report import Claim, Estimate, Report, Table, all_positive
+from latentbandits.report.report import Estimate, Report, Table, all_positive
 from latentbandits.simulation.simulate import makers
 
 if TYPE_CHECKING:
@@ -161,8 +160,7 @@ LONG = tuple(name(kind, LONG_PROBABILITY) for kind in KINDS)
 
 def lead(results: frame.BySetting, setting: str, policy: str) -> Estimate:
     """Return the regret of the counterpart minus that of `policy`, paired over the same runs."""
-    difference = results[setting].difference(KNOWING[policy], policy, "regret")
-    return Estimate(difference.mean, difference.stderr)
+    return results[setting].difference(KNOWING[policy], policy, "regret")
 
 
 def lead_table(title: str, results: frame.BySetting) -> Table:
@@ -181,69 +179,49 @@ def lead_table(title: str, results: frame.BySetting) -> Table:
     return Table(title, ("lead", *results), body)
 
 
-@dataclass(frozen=True)
-class _AgainstTwin:
-    """A claim about the lead of `policy` over its counterpart in each of `settings`."""
+def pays(name: str, claim: str, policy: str, settings: tuple[str, ...]) -> Judged:
+    """Claim that `policy` has less regret than its counterpart in each of `settings`."""
+    twin = KNOWING[policy]
 
-    id: str
-    claim: str
-    policy: str
-    settings: tuple[str, ...]
+    def judge(results: frame.BySetting) -> tuple[str, str, bool | None]:
+        leads = {setting: lead(results, setting, policy) for setting in settings}
+        return f"regret {policy} < {twin}", _listed(leads), all_positive(leads.values())
 
-    @property
-    def twin(self) -> str:
-        return KNOWING[self.policy]
-
-    @property
-    def policies(self) -> tuple[str, ...]:
-        return self.policy, self.twin
-
-    def _leads(self, results: frame.BySetting) -> dict[str, Estimate]:
-        return {setting: lead(results, setting, self.policy) for setting in self.settings}
+    return Judged(name, claim, (policy, twin), judge)
 
 
-class Pays(_AgainstTwin):
-    """A claim that `policy` has less regret than its counterpart in each of `settings`."""
+def does_not_pay(name: str, claim: str, policy: str, settings: tuple[str, ...]) -> Judged:
+    """Claim that `policy` lowers its counterpart's regret by less than MOST_GAINED of it."""
+    twin = KNOWING[policy]
 
-    def check(self, results: frame.BySetting) -> Claim:
-        leads = self._leads(results)
-        predicted = f"regret {self.policy} < {self.twin}"
-        holds = all_positive(leads.values())
-        return Claim(self.id, self.claim, predicted, f"lead {_listed(leads)}", holds)
-
-
-class DoesNotPay(_AgainstTwin):
-    """A claim that `policy` lowers its counterpart's regret by less than MOST_GAINED of it."""
-
-    def check(self, results: frame.BySetting) -> Claim:
-        leads = self._leads(results)
+    def judge(results: frame.BySetting) -> tuple[str, str, bool | None]:
+        leads = {setting: lead(results, setting, policy) for setting in settings}
         short_of_gain = [
-            Estimate(MOST_GAINED * results[setting][self.twin].regret.mean - lead.mean, lead.stderr)
+            Estimate(MOST_GAINED * results[setting][twin].regret.mean - lead.mean, lead.stderr)
             for setting, lead in leads.items()
         ]
-        predicted = f"regret {self.policy} > {1 - MOST_GAINED:g} x {self.twin}"
-        holds = all_positive(short_of_gain)
-        return Claim(self.id, self.claim, predicted, f"lead {_listed(leads)}", holds)
+        predicted = f"regret {policy} > {1 - MOST_GAINED:g} x {twin}"
+        return predicted, _listed(leads), all_positive(short_of_gain)
+
+    return Judged(name, claim, (policy, twin), judge)
 
 
-class LosesLittle(_AgainstTwin):
-    """A claim that without switches `policy` keeps 1 - MOST_LOST of its counterpart's reward."""
+def loses_little(name: str, claim: str, policy: str, setting: str) -> Judged:
+    """Claim that without switches `policy` keeps 1 - MOST_LOST of its counterpart's reward."""
+    twin = KNOWING[policy]
 
-    def check(self, results: frame.BySetting) -> Claim:
-        (setting,) = self.settings
-        ours, theirs = results[setting][self.policy], results[setting][self.twin]
+    def judge(results: frame.BySetting) -> tuple[str, str, bool]:
+        ours, theirs = results[setting][policy], results[setting][twin]
         lost = 1 - ours.reward.mean / theirs.reward.mean
-        return Claim(
-            self.id,
-            self.claim,
-            f"reward {self.policy} loses at most {MOST_LOST:.0%} of {self.twin}'s, {setting}",
-            f"{lost:.1%} (regret {ours.regret} against {theirs.regret})",
-            lost <= MOST_LOST,
-        )
+        predicted = f"reward {policy} loses at most {MOST_LOST:.0%} of {twin}'s, {setting}"
+        measured = f"{lost:.1%} (regret {ours.regret} against {theirs.regret})"
+        return predicted, measured, lost <= MOST_LOST
+
+    return Judged(name, claim, (policy, twin), judge)
 
 
 def _listed(leads: Mapping[str, Estimate]) -> str:
-    return ", ".join(f"{lead} at {setting}" for setting, lead in leads.items())
+    return "lead " + ", ".join(f"{lead} at {setting}" for setting, lead in leads.items())
 
 
 CLAIMS: tuple[frame.Checkable, ...] = (
@@ -254,32 +232,29 @@ CLAIMS: tuple[frame.Checkable, ...] = (
         for setting in SWITCHING
     ),
     *(
-        Pays(f"D {policy}",
+        pays(f"D {policy}",
              "given the latent model, discounting pays in runs of ten switches or more",
              policy, OFTEN)
         for policy in ("discounted mUCB", "discounted mmUCB")
     ),
     *(
-        DoesNotPay(f"D not {policy}",
+        does_not_pay(f"D not {policy}",
                    "windows, and UCB1 with ten actions, learn too slowly between switches",
                    policy, OFTEN if policy == NO_WINDOW else SWITCHING)
         for policy in ("window mUCB", "window mmUCB", "window UCB1", "discounted UCB1")
     ),
     *(
-        LosesLittle(f"D 0 {policy}", "without switches, a model of switches costs little",
-                    policy, (name("markov", 0.0),))
+        loses_little(f"D 0 {policy}", "without switches, a model of switches costs little",
+                    policy, name("markov", 0.0))
         for policy in KNOWING if policy != NO_WINDOW
     ),
 )  # fmt: skip
 
 LONG_CLAIMS: tuple[frame.Checkable, ...] = tuple(
-    Pays(f"D long {policy}",
+    pays(f"D long {policy}",
          "with few actions and rare switches, a model of switches lowers regret", policy, LONG)
     for policy in KNOWING if policy != "Markov mmTS"
 )  # fmt: skip
-
-
-# Play every policy at every switch probability, with and without a model of the switches.
 
 
 # The figure of regret by switch probability, and of every policy in the long problem.
@@ -312,14 +287,11 @@ class DriftExperiment(frame.Experiment):
     help = "a latent state that moves: switching versions of the synthetic problem"
     options = simulation_options(RUNS, HORIZON)
 
-    def check(self, arguments: argparse.Namespace) -> None:
-        self._chosen(arguments)
-
-    def _chosen(self, arguments: argparse.Namespace) -> list[str]:
-        return choose("policy", arguments.policies, policies(PROBLEM, 0.0, arguments.horizon))
+    def choices(self, arguments: argparse.Namespace) -> Mapping[str, Iterable[str]]:
+        return {"policies": policies(PROBLEM, 0.0, arguments.horizon)}
 
     def measure(self, work: frame.Work) -> Report:
-        chosen, horizon = self._chosen(work.options), work.options.horizon
+        chosen, horizon = work.options.policies, work.options.horizon
         longer = LONGER * horizon
         short = work.play_all(self.name, settings(horizon), chosen)
         long = work.play_all(self.name, long_settings(longer), chosen, horizon=longer)
@@ -334,7 +306,6 @@ class DriftExperiment(frame.Experiment):
         return Report(
             settings={
                 "long_horizon": longer,
-                "policies": chosen,
                 "switch_probabilities": [*PROBABILITIES, LONG_PROBABILITY],
             },
             policies=frame.policy_rows(short | long),

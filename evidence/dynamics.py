@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -148,67 +149,65 @@ class DynamicsExperiment(Experiment):
 
     def measure(self, work: Work) -> Report:
         options = work.options
-        first = options.seed
-        moving = [
-            Job(noise, options.users, first + i)
-            for noise in NOISE.values()
-            for i in range(options.moving)
-        ]
+        moving = {
+            name: [Job(noise, options.users, options.seed + i) for i in range(options.moving)]
+            for name, noise in NOISE.items()
+        }
         levels = list(NOISE.values())
-        still = [Job(levels[i % len(levels)], STILL_USERS, first + i) for i in range(options.still)]
-        moved = work.map("dynamics, states that move", learn_moves, moving)
+        still = [
+            Job(levels[i % len(levels)], STILL_USERS, options.seed + i)
+            for i in range(options.still)
+        ]
+        moved = work.map_groups("dynamics, states that move", learn_moves, moving)
         stood = work.map("dynamics, states that stand still", learn_still, still)
         left_alone = sum(one.chosen == "none" for one in stood)
         rows: list[tuple[str, ...]] = []
         claims: list[Claim] = []
-        for name, noise in NOISE.items():
-            found = [one for job, one in zip(moving, moved, strict=True) if job.noise == noise]
-            shares = [one.gains[0] / one.gains[1] for one in found if one.gains]
-            kept = sum(one.chosen == "markov" and one.n_states == N_STATES for one in found)
-            learned = Errors(*np.max([one.learned for one in found], axis=0).tolist())
-            oracle = Errors(*np.max([one.oracle for one in found], axis=0).tolist())
-            told = ", ".join(f"{share:.0%}" for share in shares)
-            rows.append(
-                (
-                    f"{name} (noise {noise:g})",
-                    f"{kept} of {len(found)}",
-                    f"{learned.average:.1%} ({oracle.average:.1%})",
-                    f"{learned.stay:.1%} ({oracle.stay:.1%})",
-                    f"{learned.move:.4f} ({oracle.move:.4f})",
-                    told,
-                    *(
-                        ", ".join(f"{one.gains[i]:+.4f}" for one in found if one.gains)
-                        for i in (1, 3)
-                    ),
-                )
-            )
-            claims.append(
-                Claim(f"gain {name}", "the gain over a still model is that of the true matrix",
-                      "at least 80%", told, bool(shares) and min(shares) >= 0.8)
-            )  # fmt: skip
-            if name in JUDGED:
-                claims += [
-                    Claim(f"stay {name}", "the mean stay is recovered", "within 10%",
-                          f"{learned.average:.1%}", learned.average < 0.1),
-                    Claim(f"moves {name}", "moves off the diagonal are recovered", "within .004",
-                          f"{learned.move:.4f}", learned.move < 0.004),
-                ]  # fmt: skip
+        for name, found in moved.items():
+            row, more = _judged(name, found)
+            rows.append(row)
+            claims += more
         claims.append(
             Claim("still", "states that stand still are left alone", "on 19 of 20 logs",
                   f"{left_alone} of {len(stood)}", left_alone >= 0.95 * len(stood))
         )  # fmt: skip
+        title = (
+            "Largest errors of what is learned about how states move, and in brackets of maximum "
+            "likelihood if the rewards of each state are known"
+        )
         columns = ("states", "kept, with 4 states", "mean stay", "worst state's stay",
                    "worst move", "gain, of the true matrix's", "that gain, mmGreedy, a round",
                    "that gain, mTS")  # fmt: skip
         return Report(
             settings={"users": options.users, "rounds": ROUNDS, "stay": STAY},
             claims=claims,
-            tables=[
-                Table(
-                    "Largest errors of what is learned about how states move, and in brackets of "
-                    "maximum likelihood if the rewards of each state are known",
-                    columns,
-                    rows,
-                )
-            ],
+            tables=[Table(title, columns, rows)],
         )
+
+
+def _judged(name: str, found: Sequence[Outcome]) -> tuple[tuple[str, ...], list[Claim]]:
+    """Return the row of a level of noise, and its claims."""
+    kept = sum(one.chosen == "markov" and one.n_states == N_STATES for one in found)
+    learned = Errors(*np.max([one.learned for one in found], axis=0).tolist())
+    oracle = Errors(*np.max([one.oracle for one in found], axis=0).tolist())
+    gains = [one.gains for one in found if one.gains]
+    shares = [gain[0] / gain[1] for gain in gains]
+    told = ", ".join(f"{share:.0%}" for share in shares)
+    row = (
+        f"{name} (noise {NOISE[name]:g})",
+        f"{kept} of {len(found)}",
+        f"{learned.average:.1%} ({oracle.average:.1%})",
+        f"{learned.stay:.1%} ({oracle.stay:.1%})",
+        f"{learned.move:.4f} ({oracle.move:.4f})",
+        told,
+        *(", ".join(f"{gain[i]:+.4f}" for gain in gains) for i in (1, 3)),
+    )
+    claims = [
+        Claim(f"gain {name}", "the gain over a still model is that of the true matrix",
+              "at least 80%", told, bool(shares) and min(shares) >= 0.8),
+        Claim(f"stay {name}", "the mean stay is recovered", "within 10%",
+              f"{learned.average:.1%}", learned.average < 0.1),
+        Claim(f"moves {name}", "moves off the diagonal are recovered", "within .004",
+              f"{learned.move:.4f}", learned.move < 0.004),
+    ]  # fmt: skip
+    return row, claims if name in JUDGED else claims[:1]

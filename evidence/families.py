@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,14 +13,14 @@ import numpy as np
 from latentbandits.environments.protocol import Environment, Round
 from latentbandits.environments.synthetic import Synthetic
 from latentbandits.experiments import experiment as frame
-from latentbandits.experiments.experiment import Order
+from latentbandits.experiments.experiment import Judged, Order
 from latentbandits.experiments.theory import regret_bound
 from latentbandits.models.protocol import Extendable
 from latentbandits.models.registry import kinds
-from latentbandits.options import choose, simulation_options
+from latentbandits.options import simulation_options
 from latentbandits.policies import mmTS, mTS
 from latentbandits.report import drawing
-from latentbandits.report.report import Claim, Report, Table
+from latentbandits.report.report import Report, Table
 from latentbandits.simulation import Results
 
 if TYPE_CHECKING:
@@ -129,28 +129,18 @@ def without_latent_model(model: Extendable) -> mmTS:
 POLICIES: frame.Policies = {"mmTS": mmTS, "mTS": mTS, "TS": without_latent_model}
 
 
-@dataclass(frozen=True)
-class BelowBound:
-    """A claim that the regret of mmTS is at most 3 S + 2 sigma sqrt(6 S n log n).
+def below_bound(setting: str, noise: float, horizon: int) -> frame.Judgement:
+    """Judge that the regret of mmTS is at most 3 S + 2 sigma sqrt(6 S n log n).
 
     The terms n delta + 2 n eps of the theorem are left out, which makes the claim stricter.
     """
+    bound = regret_bound(N_STATES, horizon, noise)
 
-    setting: str
-    noise: float
-    horizon: int
-    policies: tuple[str, ...] = ("mmTS",)
+    def judge(results: frame.BySetting) -> tuple[str, str, bool]:
+        regret = results[setting]["mmTS"].regret
+        return f"regret mmTS <= {bound:.0f}, {setting}", str(regret), regret.mean <= bound
 
-    def check(self, results: frame.BySetting) -> Claim:
-        bound = regret_bound(N_STATES, self.horizon, self.noise)
-        regret = results[self.setting]["mmTS"].regret
-        return Claim(
-            f"bound {self.setting}",
-            "the regret of mmTS is below its bound",
-            f"regret mmTS <= {bound:.0f}, {self.setting}",
-            str(regret),
-            regret.mean <= bound,
-        )
+    return judge
 
 
 def claims(horizon: int) -> list[frame.Checkable]:
@@ -160,7 +150,11 @@ def claims(horizon: int) -> list[frame.Checkable]:
                   ("mmTS",), ("TS",))
             for family in PROBLEMS
         ),
-        *(BelowBound(family, noise, horizon) for family, noise in SUB_GAUSSIAN.items()),
+        *(
+            Judged(f"bound {family}", "the regret of mmTS is below its bound", ("mmTS",),
+                   below_bound(family, noise, horizon))
+            for family, noise in SUB_GAUSSIAN.items()
+        ),
     ]  # fmt: skip
 
 
@@ -174,15 +168,13 @@ class FamiliesExperiment(frame.Experiment):
     help = "every reward family: mmTS against Thompson sampling without the latent model"
     options = simulation_options(RUNS, HORIZON)
 
-    def check(self, arguments: argparse.Namespace) -> None:
-        choose("policy", arguments.policies, POLICIES)
+    def choices(self, arguments: argparse.Namespace) -> Mapping[str, Iterable[str]]:
+        return {"policies": POLICIES}
 
     def measure(self, work: frame.Work) -> Report:
-        chosen = choose("policy", work.options.policies, POLICIES)
         problems = [frame.Setting(name, world, POLICIES) for name, world in PROBLEMS.items()]
-        results = work.play_all(self.name, problems, chosen)
+        results = work.play_all(self.name, problems, work.options.policies)
         return Report(
-            settings={"policies": chosen},
             policies=frame.policy_rows(results),
             claims=frame.check_all(claims(work.options.horizon), results),
             tables=[_table(results, work.options)],

@@ -207,17 +207,13 @@ def _table(judged: Mapping[str, list[tuple[Try, Verdict]]]) -> Table:
     for group, tried in judged.items():
         for kind in dict.fromkeys(one.kind for one, _ in tried):
             some = [(one, verdict) for one, verdict in tried if one.kind == kind]
-            rows.append(
-                (
-                    f"{group}: {kind}",
-                    str(len(some)),
-                    str(sum(one.first_gain > 0 for one, _ in some)),
-                    f"{np.mean([one.gain[0] for one, _ in some]):.3f}",
-                    str(sum(v.reason.startswith("no decision") for _, v in some)),
-                    f"{np.mean([v.horizon for _, v in some]):.1f}",
-                    str(sum(v.activate for _, v in some)),
-                )
-            )
+            first = str(sum(one.first_gain > 0 for one, _ in some))
+            gain = f"{np.mean([one.gain[0] for one, _ in some]):.3f}"
+            undecided = str(sum(v.reason.startswith("no decision") for _, v in some))
+            rounds = f"{np.mean([v.horizon for _, v in some]):.1f}"
+            passed = str(sum(v.activate for _, v in some))
+            name = f"{group}: {kind}"
+            rows.append((name, str(len(some)), first, gain, undecided, rounds, passed))
     head = ("candidates", "number", "better in round 1", "mean gain", "no decision",
             "rounds compared", "activated")  # fmt: skip
     return Table(f"Candidates at the gate, sessions of {ROUNDS} rounds", head, rows)

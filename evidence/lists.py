@@ -220,10 +220,9 @@ class ListsExperiment(frame.Experiment):
         Option("problems", "random problems of each kind", PROBLEMS, positive),
         Option("users", "users of each problem", USERS, positive),
         Option("logs", "generated logs that estimators are checked on", LOGS, positive),
-        Option(
-            "data", "folder of Open Bandit's sample (uniform.csv)", metavar="FOLDER", recorded=False
-        ),
-    )
+        Option("data", "folder of Open Bandit's sample (uniform.csv)", metavar="FOLDER",
+               recorded=False),
+    )  # fmt: skip
 
     def measure(self, work: frame.Work) -> Report:
         claims, tables = [], []
@@ -237,14 +236,13 @@ class ListsExperiment(frame.Experiment):
             claims += _beside_reference(kind, curves)
             tables.append(_table(kind, curves))
         gains = self._gains(work)
-        claims, tables = claims + _gain_claims(gains), [*tables, _gain_table(gains)]
         seed = work.options.seed
         found, table = list_logs.examination_claims(EXAMINATION_PROBLEMS, seed)
         bandit, bandit_tables = list_logs.open_bandit_claims(work.options.data, seed)
         estimated, estimates = list_logs.estimator_claims(work.options.logs, seed)
         return Report(
-            claims=[*claims, *found, *bandit, *estimated],
-            tables=[*tables, table, *bandit_tables, estimates],
+            claims=[*claims, *_gain_claims(gains), *found, *bandit, *estimated],
+            tables=[*tables, _gain_table(gains), table, *bandit_tables, estimates],
             settings={"length": LENGTH, "lists": LISTS},
         )
 
@@ -305,15 +303,10 @@ def _beside_reference(kind: str, curves: Sequence[Curves]) -> list[Claim]:
             own = lead.stderr * math.sqrt(1 + len(curves) / PROBLEMS)
             combined = math.hypot(own, ROUNDING)
             errors.append(abs(lead.mean - wanted) / combined)
-        claims.append(
-            Claim(
-                f"{kind} {policy}",
-                "clicks over popularity agree with an independent implementation",
-                f"{', '.join(expected)} in lists 1, 1-3, 1-10, 1-20, to {ERRORS:g} errors",
-                f"{', '.join(measured)}: {max(errors):.1f} errors",
-                max(errors) <= ERRORS,
-            )
-        )
+        claim = "clicks over popularity agree with an independent implementation"
+        predicted = f"{', '.join(expected)} in lists 1, 1-3, 1-10, 1-20, to {ERRORS:g} errors"
+        found = f"{', '.join(measured)}: {max(errors):.1f} errors"
+        claims.append(Claim(f"{kind} {policy}", claim, predicted, found, max(errors) <= ERRORS))
     return claims
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from latentbandits.models.checks import FloatArray
 from latentbandits.options import Option, positive
 from latentbandits.policies import Exploring, mTS
 from latentbandits.report import drawing
-from latentbandits.report.report import Claim, Estimate, Progress, Report, Table
+from latentbandits.report.report import Claim, Estimate, Report, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,13 +39,14 @@ __all__ = ["LoopExperiment"]
 # Relearn several times next to a real service, and test the gate with broken candidates.
 
 PHASES, TRIES, HTTP_TRIES = 4, 200, 5
-USERS = ("simulated", "movielens")
 
 
 # The measured loops: users, a first model, and a reference model that the loop should approach.
 
 EXPLORE = 0.1  # of logs that candidates are judged on in process
 POLICY = "mmTS"
+HELD_OUT = 0.5  # of the sessions judge candidates
+FIT: dict[str, Any] = {"kind": "arms", "rewards": "gaussian"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,21 +55,17 @@ class Case:
 
     Attributes:
         name: the kind of users.
-        letter: the first letter of its claims' ids.
         users: the users who visit the service.
         reference: the model that the loop should approach; a policy on it has the least regret.
         reference_name: the name of the reference in tables.
         sessions: number of sessions of a phase, over HTTP.
         first_users: number of users from whom the first model is learned.
-        fit_options: options of the first fit and of relearning.
         broken_sessions, better_sessions: numbers of sessions of a log in process at the gate.
         rough: standard deviation of the error in the means of a rough model.
-        held_out: share of the sessions that judge candidates.
         explore: share of random actions on the service.
     """
 
     name: str
-    letter: str
     users: Users
     reference: GaussianArms
     reference_name: str
@@ -77,9 +74,7 @@ class Case:
     broken_sessions: int
     better_sessions: int
     rough: float
-    held_out: float
     explore: float
-    fit_options: dict[str, Any] = field(default_factory=dict)
 
     def save_first(self, path: Path, log: Path, rng: np.random.Generator) -> None:
         """Fit the first model to few users, and save it and their log."""
@@ -87,7 +82,7 @@ class Case:
 
         table = self.users.first_table(self.first_users, rng)
         pl.DataFrame(table).write_parquet(log)
-        save_fit(fit(table, bootstrap=0, **self.fit_options | {"states": 3}), path)
+        save_fit(fit(table, bootstrap=0, states=3, **FIT), path)
 
     def rough_model(self, rng: np.random.Generator) -> GaussianArms:
         """Return the reference with errors in its means."""
@@ -117,7 +112,6 @@ def _simulated(arguments: argparse.Namespace) -> Case:
     users = SimulatedUsers(MEANS, NOISE, 8)
     return Case(
         name="simulated",
-        letter="L",
         users=users,
         reference=users.truth,
         reference_name="mTS, true model",
@@ -126,21 +120,17 @@ def _simulated(arguments: argparse.Namespace) -> Case:
         broken_sessions=2_500,
         better_sessions=20_000,
         rough=0.15,
-        held_out=0.5,
         explore=0.2,
-        fit_options={"kind": "arms", "rewards": "gaussian"},
     )
 
 
 def _movielens(arguments: argparse.Namespace) -> Case:
     users = MovieLensUsers(load(find_folder(arguments.data)))
-    options: dict[str, Any] = {"kind": "arms", "rewards": "gaussian"}
     everyone = users.table(len(users.ratings), np.random.default_rng(arguments.seed))
-    known = fit(everyone, bootstrap=0, **options | {"states": 4}).model
+    known = fit(everyone, bootstrap=0, states=4, **FIT).model
     means = known.expected_rewards(None)[0]
     return Case(
         name="movielens",
-        letter="M",
         users=users,
         reference=GaussianArms(means, known.noise, 0.0, known.state_prior),
         reference_name="mTS, model of all users",
@@ -149,10 +139,11 @@ def _movielens(arguments: argparse.Namespace) -> Case:
         broken_sessions=1_500,
         better_sessions=8_000,
         rough=0.3 * float(means.std()),
-        held_out=0.5,
         explore=0.1,
-        fit_options=options,
     )
+
+
+_MAKERS = {"simulated": _simulated, "movielens": _movielens}
 
 
 # Measurements of the closed loop: regret by phase, and the gate's decisions on candidates.
@@ -180,7 +171,8 @@ class LoopExperiment(Experiment):
     name = "loop"
     help = "the closed loop on a real service: regret falls, broken candidates stay out"
     options = (
-        Option("users", "who visits the service", ["simulated"], several=True, choices=USERS),
+        Option("users", "who visits the service", ["simulated"], several=True,
+               choices=list(_MAKERS)),
         Option("data", "a MovieLens 1M folder, as for `reproduce movielens`", metavar="DIR",
                recorded=False),
         Option("phases", "relearnings", PHASES, positive),
@@ -197,10 +189,7 @@ class LoopExperiment(Experiment):
     def measure(self, work: Work) -> Report:
         """Run the phases on a real service, then judge broken and better candidates."""
         options = work.options
-        makers = {"simulated": _simulated, "movielens": _movielens}
-        measured = [
-            _measured(makers[name](options), options, work.progress) for name in options.users
-        ]
+        measured = [_measured(_MAKERS[name](options), work) for name in options.users]
         return Report(
             settings={
                 "sessions": [options.sessions or one.case.sessions for one in measured],
@@ -225,37 +214,33 @@ def _record(run: Run) -> dict[str, Any]:
     return record | {"options": {**record["options"], "with_logs": []}}
 
 
-def _measured(case: Case, arguments: argparse.Namespace, progress: Progress) -> Measured:
-    rng = np.random.default_rng(arguments.seed)
+def _measured(case: Case, work: Work) -> Measured:
+    seed, n_tries = work.options.seed, work.options.tries
+    rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory(prefix="latentbandits-loop-") as scratch:
-        regrets, runs, kept_out = _serve_and_relearn(case, arguments, Path(scratch), rng, progress)
+        regrets, runs, kept_out = _serve_and_relearn(case, work, Path(scratch), rng)
     users = case.users
     best = Exploring(mTS(case.reference), case.explore)  # explores as the service does
     reference = play(best, users, 20_000, users.n_rounds, rng)[1]
-    progress.start(f"{case.name}, candidates at the gate", 2 * arguments.tries)
-
-    def gate(make: Any, n_sessions: int) -> list[dict[str, float]]:
-        return _gate(case, make, n_sessions, arguments, progress)
-
-    return Measured(
-        case,
-        [Estimate.from_values(regret) for regret in regrets],
-        Estimate.from_values(reference),
-        runs,
-        kept_out,
-        gate(lambda rng: (case.rough_model(rng), case.broken_model(rng)), case.broken_sessions),
-        gate(lambda rng: (case.shuffled_model(rng), case.reference), case.better_sessions),
-    )
+    work.progress.start(f"{case.name}, candidates at the gate", 2 * n_tries)
+    broken, better = [], []
+    for i in range(n_tries):
+        rng = np.random.default_rng([seed, 3, i])
+        pair = case.rough_model(rng), case.broken_model(rng)
+        broken.append(_at_the_gate(case, *pair, case.broken_sessions, seed, i, rng))
+        rng = np.random.default_rng([seed, 3, i])
+        pair = case.shuffled_model(rng), case.reference
+        better.append(_at_the_gate(case, *pair, case.better_sessions, seed, i, rng))
+        work.progress.advance(2)
+    phases = [Estimate.from_values(regret) for regret in regrets]
+    return Measured(case, phases, Estimate.from_values(reference), runs, kept_out, broken, better)
 
 
 def _serve_and_relearn(
-    case: Case,
-    arguments: argparse.Namespace,
-    folder: Path,
-    rng: np.random.Generator,
-    progress: Progress,
+    case: Case, work: Work, folder: Path, rng: np.random.Generator
 ) -> tuple[list[FloatArray], list[Run], int]:
     """Return each phase's regrets, the records, and the number of rejected broken fits."""
+    arguments, progress = work.options, work.progress
     models, older = folder / "models", folder / "older.parquet"
     case.save_first(models / "first", older, rng)
     options = ("--policy", POLICY, "--explore", str(case.explore), "--models", str(models))
@@ -268,13 +253,9 @@ def _serve_and_relearn(
         Client(url, timeout=30.0) as client,
     ):
         settings = Settings(
-            work=folder / "work",
-            models=models,
-            policy=POLICY,
-            with_logs=(str(older),),
-            held_out=case.held_out,
-            fit_options=case.fit_options,
-        )
+            work=folder / "work", models=models, policy=POLICY, with_logs=(str(older),),
+            held_out=HELD_OUT, fit_options=FIT,
+        )  # fmt: skip
 
         def come(prefix: str, n_sessions: int) -> FloatArray:
             return visit(client, prefix, case.users, visitors, n_sessions, rng)
@@ -306,43 +287,30 @@ def _broken_learner(i: int, case: Case) -> Any:
             n = case.users.n_actions
             wrong = {str(a): str((a + 1 + i) % n) for a in range(n)}
             frame = frame.with_columns(pl.col("action").replace(wrong))
-        return fit(frame, bootstrap=0, seed=settings.seed, **case.fit_options)
+        return fit(frame, bootstrap=0, seed=settings.seed, **FIT)
 
     return broken
 
 
-def _gate(
+def _at_the_gate(
     case: Case,
-    make: Callable[[np.random.Generator], tuple[GaussianArms, GaussianArms]],
+    current: GaussianArms,
+    candidate: GaussianArms,
     n_sessions: int,
-    arguments: argparse.Namespace,
-    progress: Progress,
-) -> list[dict[str, float]]:
-    """Judge candidates on fresh logs; return each verdict with the true difference."""
-    rows = []
-    for i in range(arguments.tries):
-        rng = np.random.default_rng([arguments.seed, 3, i])
-        current, candidate = make(rng)
-        exploring = Exploring(mTS(current), EXPLORE)
-        log, _ = play(exploring, case.users, n_sessions, GATE_ROUNDS, rng)
-        verdict = judge(
-            Side(mTS(current), current, log), Side(mTS(candidate), candidate, log), seed=i
-        )
-        truth = [
-            play(
-                mTS(model),
-                case.users,
-                2000,
-                verdict.horizon,
-                np.random.default_rng([arguments.seed, 4, i]),
-            )[1]
-            for model in (current, candidate)
-        ]
-        gain = float(truth[0].mean() - truth[1].mean())
-        half_width = (verdict.high - verdict.low) / 2
-        rows.append({"activated": verdict.activate, "gain": gain, "half_width": half_width})
-        progress.advance(1)
-    return rows
+    seed: int,
+    i: int,
+    rng: np.random.Generator,
+) -> dict[str, float]:
+    """Judge a candidate on a fresh log; return the verdict with the true difference."""
+    log, _ = play(Exploring(mTS(current), EXPLORE), case.users, n_sessions, GATE_ROUNDS, rng)
+    verdict = judge(Side(mTS(current), current, log), Side(mTS(candidate), candidate, log), seed=i)
+    regrets = [
+        play(mTS(model), case.users, 2000, verdict.horizon, np.random.default_rng([seed, 4, i]))[1]
+        for model in (current, candidate)
+    ]
+    gain = float(regrets[0].mean() - regrets[1].mean())
+    half_width = (verdict.high - verdict.low) / 2
+    return {"activated": verdict.activate, "gain": gain, "half_width": half_width}
 
 
 def _rows(one: Measured) -> list[dict[str, Any]]:
@@ -362,7 +330,8 @@ def _claims(one: Measured, arguments: argparse.Namespace) -> list[Claim]:
     through = sum(bool(row["activated"]) for row in clear)
     wrongly = sum(bool(row["activated"]) for row in one.broken)
     enough = arguments.phases > 1 and (arguments.sessions or one.case.sessions) >= 500
-    users, letter, n_http = one.case.name, one.case.letter, arguments.http_tries
+    users, n_http = one.case.name, arguments.http_tries
+    letter = "M" if users == "movielens" else "L"  # of the claims' ids
     return [
         Claim(f"{letter}1", f"{users} users: regret per session falls as the loop learns",
               "by more than 2 errors", f"{first} to {last}", bool(gap > 2) if enough else None),
@@ -417,13 +386,8 @@ def _draw(users: str, results: Mapping[str, Any]) -> Figure:
     for number, run in zip(numbers, results["settings"]["runs"][users], strict=True):
         if run["decision"] == "activate" and number < len(phases):
             axes.axvline(number + 0.5, color=drawing.GREEN, lw=1.2, ls="--")
-            axes.annotate(
-                " new model",
-                (number + 0.5, top),
-                color=drawing.GREEN,
-                fontsize=drawing.SMALL,
-                va="top",
-            )
+            axes.annotate(" new model", (number + 0.5, top), color=drawing.GREEN,
+                          fontsize=drawing.SMALL, va="top")  # fmt: skip
     drawing.plain(axes, x="visitors so far", y=f"regret per session of 8 rounds ({_UNITS[users]})")
     axes.set_xticks(numbers, [f"{number * visitors:,}" for number in numbers])
     axes.set_xlim(1 - 0.02, len(phases) + 0.02)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -15,36 +14,11 @@ Table = dict[str, list[float]]
 """Columns user, action and reward of a log to learn from."""
 
 
-class Users(Protocol):
-    """Users with rewards for actions "0", "1", ..., of which a round may offer only some."""
-
-    n_actions: int
-    n_rounds: int
-
-    def draw(self, n: int, rng: np.random.Generator) -> IntArray:
-        """Draw users independently, with replacement: `(n,)` numbers."""
-
-    def visitors(self, rng: np.random.Generator) -> Iterator[int]:
-        """Yield users in random order, as they come to the service."""
-
-    def offers(self, users: IntArray, seen: BoolArray, rng: np.random.Generator) -> BoolArray:
-        """Return the actions offered to each user, given which (n, n_actions) they have `seen`."""
-
-    def means(self, users: IntArray) -> FloatArray:
-        """Return the mean reward of every action for every user, `(n, n_actions)`."""
-
-    def rewards(self, means: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Draw a reward for each mean."""
-
-    def table(self, n_users: int, rng: np.random.Generator) -> Table:
-        """Return a log of `n_users` users whose actions were not chosen by a policy."""
-
-    def first_table(self, n_users: int, rng: np.random.Generator) -> Table:
-        """Return the small log that the first model is learned from."""
-
-
 class SimulatedUsers:
-    """Users of a few states with Gaussian rewards; every action is offered in every round."""
+    """Users of a few states with Gaussian rewards; every action is offered in every round.
+
+    Actions are "0", "1", and so on.
+    """
 
     def __init__(self, means: FloatArray, noise: float, n_rounds: int) -> None:
         self.truth = GaussianArms(means, noise)
@@ -52,24 +26,30 @@ class SimulatedUsers:
         self.n_rounds = n_rounds
 
     def draw(self, n: int, rng: np.random.Generator) -> IntArray:
+        """Draw users independently, with replacement: `(n,)` numbers."""
         return rng.integers(self.truth.n_states, size=n)
 
     def visitors(self, rng: np.random.Generator) -> Iterator[int]:
+        """Yield users in random order, as they come to the service."""
         while True:
             yield int(rng.integers(self.truth.n_states))
 
     def offers(self, users: IntArray, seen: BoolArray, rng: np.random.Generator) -> BoolArray:
+        """Return the actions offered to each user, given which (n, n_actions) they have `seen`."""
         return np.ones_like(seen)
 
     def means(self, users: IntArray) -> FloatArray:
+        """Return the mean reward of every action for every user, `(n, n_actions)`."""
         means: FloatArray = self.truth.means[users]
         return means
 
     def rewards(self, means: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Draw a reward for each mean."""
         noise: FloatArray = self.truth.noise * rng.standard_normal(means.shape)
         return means + noise
 
     def table(self, n_users: int, rng: np.random.Generator) -> Table:
+        """Return a log of `n_users` users whose actions were not chosen by a policy."""
         state = np.repeat(self.draw(n_users, rng), self.n_rounds)
         action = rng.integers(self.n_actions, size=len(state))
         reward = self.rewards(self.truth.means[state, action], rng)
@@ -77,6 +57,7 @@ class SimulatedUsers:
         return _table(user, action, reward)
 
     def first_table(self, n_users: int, rng: np.random.Generator) -> Table:
+        """Return the small log that the first model is learned from."""
         return self.table(n_users, rng)
 
 
@@ -155,6 +136,10 @@ class MovieLensUsers:
         order = rng.permutation(len(table["action"]))
         _, first = np.unique(np.array(table["action"])[order], return_index=True)
         return {name: np.array(values)[order[first]].tolist() for name, values in table.items()}
+
+
+Users = SimulatedUsers | MovieLensUsers
+"""Users with rewards, of whose actions a round may offer only some."""
 
 
 def best_and_worst(ratings: Ratings, n_movies: int, n_popular: int) -> IntArray:

@@ -8,9 +8,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -66,6 +67,29 @@ def _together(
         client.reward_many(list(zip(ids, reward.tolist(), strict=True)))
         seen[rows, action] = True
     return regret
+
+
+def shown_means(
+    policy: Any,
+    means: FloatArray,
+    react: Callable[[IntArray], FloatArray],
+    n_rounds: int,
+    rng: np.random.Generator,
+    context: FloatArray | None = None,
+) -> FloatArray:
+    """Return the mean rewards of the actions that users are shown, `(n_users, n_rounds)`.
+
+    `means` `(n_users, n_actions)` has the mean reward of every action; `react` draws the rewards
+    of one action of each user.
+    """
+    users = np.arange(len(means))
+    shown = np.empty((len(means), n_rounds))
+    belief = policy.init(len(means))
+    for t in range(n_rounds):
+        decision = policy.decide(belief, context, rng, propensity=False)
+        shown[:, t] = means[users, decision.action]
+        belief = policy.update(belief, context, decision, react(decision.action))
+    return shown
 
 
 def play(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,11 @@ import numpy as np
 from latentbandits.environments import Synthetic
 from latentbandits.environments.synthetic import SyntheticInstances
 from latentbandits.experiments import experiment as frame
-from latentbandits.experiments.experiment import Degrades, Order
+from latentbandits.experiments.experiment import Degrades, Judged, Order
 from latentbandits.models.arms.gaussian import GaussianArms
-from latentbandits.options import choose, simulation_options
+from latentbandits.options import simulation_options
 from latentbandits.report import drawing
-from latentbandits.report.report import Claim, Report
+from latentbandits.report.report import Report
 from latentbandits.simulation.simulate import makers
 
 if TYPE_CHECKING:
@@ -103,28 +103,19 @@ def policies(horizon: int) -> frame.Policies:
 # Claims about the cost of a wrong model, and about the catch-all state.
 
 
-@dataclass(frozen=True)
-class NoWorse:
-    """A claim that the worst decile of `policy` earns no less than that of `other` in `setting`.
+def no_worse(setting: str, policy: str, other: str) -> frame.Judgement:
+    """Judge that the worst decile of `policy` earns no less than that of `other` in `setting`.
 
-    The claim fails only if the difference is below zero by two paired standard errors.
+    It fails only if the difference is below zero by two paired standard errors.
     """
 
-    id: str
-    claim: str
-    setting: str
-    policy: str
-    other: str
-
-    @property
-    def policies(self) -> tuple[str, ...]:
-        return self.policy, self.other
-
-    def check(self, results: frame.BySetting) -> Claim:
-        lead = results[self.setting].difference(self.policy, self.other, "worst_decile_reward")
-        predicted = f"reward of the worst 10% {self.policy} >= {self.other}, {self.setting}"
+    def judge(results: frame.BySetting) -> tuple[str, str, bool | None]:
+        lead = results[setting].difference(policy, other, "worst_decile_reward")
+        predicted = f"reward of the worst 10% {policy} >= {other}, {setting}"
         holds = True if lead.mean >= 0 else (None if lead.mean > -2 * lead.stderr else False)
-        return Claim(self.id, self.claim, predicted, f"lead {lead}", holds)
+        return predicted, f"lead {lead}", holds
+
+    return judge
 
 
 CLAIMS: tuple[frame.Checkable, ...] = (
@@ -135,8 +126,8 @@ CLAIMS: tuple[frame.Checkable, ...] = (
     Degrades("W3", "a missing state costs every posterior that trusts the model",
              name(0.05, 0), name(0.05, 1), ("mTS", "mIDS", "mmTS", "mmIDS")),
     *(
-        NoWorse(f"W4 {sigma0:g}", "a catch-all state recovers the cost of a missing state",
-                name(sigma0, 1), CATCH_ALL, "TS")
+        Judged(f"W4 {sigma0:g}", "a catch-all state recovers the cost of a missing state",
+               (CATCH_ALL, "TS"), no_worse(name(sigma0, 1), CATCH_ALL, "TS"))
         for sigma0 in MODEL_NOISES
     ),
     *(
@@ -157,12 +148,11 @@ class MisspecificationExperiment(frame.Experiment):
     help = "models that are wrong: by how much, and with a latent state missing"
     options = simulation_options(RUNS, HORIZON)
 
-    def check(self, arguments: argparse.Namespace) -> None:
-        choose("policy", arguments.policies, policies(arguments.horizon))
+    def choices(self, arguments: argparse.Namespace) -> Mapping[str, Iterable[str]]:
+        return {"policies": policies(arguments.horizon)}
 
     def measure(self, work: frame.Work) -> Report:
-        horizon = work.options.horizon
-        chosen = choose("policy", work.options.policies, policies(horizon))
+        horizon, chosen = work.options.horizon, work.options.policies
         results = work.play_all(self.name, settings(horizon), chosen)
         tables = []
         for n_missing, title in zip(MISSING, TITLES, strict=True):
@@ -172,7 +162,7 @@ class MisspecificationExperiment(frame.Experiment):
                 frame.metric_table(f"Worst-decile reward, {title}", part, "worst_decile_reward")
             )
         return Report(
-            settings={"policies": chosen, "sigma0": list(MODEL_NOISES)},
+            settings={"sigma0": list(MODEL_NOISES)},
             policies=frame.policy_rows(results),
             claims=frame.check_all(CLAIMS, results),
             tables=tables,

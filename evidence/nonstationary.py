@@ -171,10 +171,8 @@ def students(folder: Path, seed: int) -> tuple[Table, list[Claim]]:
     claim = Claim(
         "students move",
         "a moving state predicts the answers of other students, in their order, better",
-        "more than two errors",
-        f"{nats:+}",
-        nats.mean > 2 * nats.stderr,
-    )
+        "more than two errors", f"{nats:+}", nats.mean > 2 * nats.stderr,
+    )  # fmt: skip
     return Table(title, ("students", "markov"), rows), [claim]
 
 
@@ -206,33 +204,30 @@ class NonStationaryExperiment(Experiment):
 
     def measure(self, work: Work) -> Report:
         options = work.options
-        jobs = [
-            Job(stay, options.users, options.seed + i)
+        jobs = {
+            stay: [Job(stay, options.users, options.seed + i) for i in range(options.problems)]
             for stay in STAYS
-            for i in range(options.problems)
-        ]
-        found = work.map("nonstationary", play, jobs)
+        }
         names = (*WITHOUT, *STILL, *LEARNED, *TRUE)
         regrets: dict[int, dict[str, Any]] = {}
         claims: list[Claim] = []
-        for stay in STAYS:
-            mine = [one for job, one in zip(jobs, found, strict=True) if job.stay == stay]
-            shared = [name for name in names if all(name in one.regret for one in mine)]
-            regret = {n: np.concatenate([one.regret[n] for one in mine]) for n in shared}
+        for stay, found in work.map_groups("nonstationary", play, jobs).items():
+            shared = [name for name in names if all(name in one.regret for one in found)]
+            regret = {n: np.concatenate([one.regret[n] for one in found]) for n in shared}
             regrets[stay] = regret
-            kept = sum(one.chosen == "markov" and one.n_states == N_STATES for one in mine)
+            kept = sum(one.chosen == "markov" and one.n_states == N_STATES for one in found)
             claims += [
                 Claim(f"found {stay}", "fit finds the moving state and its five values",
-                      "all logs", f"{kept} of {len(mine)}", kept == len(mine)),
+                      "all logs", f"{kept} of {len(found)}", kept == len(found)),
                 *(_beats_all(policy, regret, stay) for policy in LEARNED if policy in regret),
                 _keeps(regret, stay),
             ]  # fmt: skip
+        estimates = {
+            stay: {name: str(Estimate.from_values(lost)) for name, lost in regret.items()}
+            for stay, regret in regrets.items()
+        }
+        body = [(name, *(estimates[stay].get(name, "") for stay in STAYS)) for name in names]
         columns = ("policy", *(f"a move every {stay} rounds" for stay in STAYS))
-        body = [
-            (name, *(str(Estimate.from_values(regrets[stay][name])) if name in regrets[stay] else ""
-                     for stay in STAYS))
-            for name in names
-        ]  # fmt: skip
         title = f"Regret: {N_ACTIONS} actions, {N_STATES} states, noise {NOISE:g}, {HORIZON} rounds"
         tables = [Table(title, columns, body)]
         if options.data:
@@ -253,12 +248,9 @@ def _beats_all(policy: str, regret: dict[str, Any], stay: int) -> Claim:
     }
     least = min(leads, key=lambda other: leads[other].mean)
     return Claim(
-        f"{policy}, {stay}",
-        f"{policy}: less regret than all that forget or stand still",
-        "more than two errors",
-        f"{leads[least]:+} less than {least}",
-        all_positive(leads.values()),
-    )
+        f"{policy}, {stay}", f"{policy}: less regret than all that forget or stand still",
+        "more than two errors", f"{leads[least]:+} less than {least}", all_positive(leads.values()),
+    )  # fmt: skip
 
 
 def _keeps(regret: dict[str, Any], stay: int) -> Claim:
@@ -269,7 +261,5 @@ def _keeps(regret: dict[str, Any], stay: int) -> Claim:
     return Claim(
         f"gain, {stay}",
         "mTS with what was learned keeps the gain of the true model over a fixed state",
-        "at least 80%",
-        f"{mine / best:.0%}",
-        mine >= 0.8 * best,
-    )
+        "at least 80%", f"{mine / best:.0%}", mine >= 0.8 * best,
+    )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,10 +19,10 @@ from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.known import Known
 from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.protocol import Model
-from latentbandits.options import Option, choose, positive
+from latentbandits.options import Option, positive
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.policies.registry import AUTO, Inputs, build, entries
+from latentbandits.policies.registry import AUTO, Inputs, build, entries, parse
 from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
 from latentbandits.simulation import simulate, tune
@@ -292,20 +292,12 @@ class Measured:
 def policies(problem: Problem) -> list[str]:
     """Return the texts of all registered policies that the problem's model can build."""
     inputs = _inputs(problem)
-    texts = [entry.name for entry in entries("session") if not entry.missing(inputs)]
-    return [text for text in (*texts, *QUANTILES) if _can_build(text, inputs)]
+    texts = [entry.name for entry in entries("session") if entry.fits(inputs)]
+    return texts + [text for text in QUANTILES if parse(text).name in texts]
 
 
 def _inputs(problem: Problem) -> Inputs:
     return Inputs(model=problem.model, reward_range=(0.0, 1.0), horizon=problem.horizon)
-
-
-def _can_build(text: str, inputs: Inputs) -> bool:
-    try:
-        build(text, inputs)
-    except ValueError:
-        return False
-    return True
 
 
 def measure(problem: Problem, chosen: Sequence[str], runs: int, seed: int) -> Measured:
@@ -317,13 +309,15 @@ def measure(problem: Problem, chosen: Sequence[str], runs: int, seed: int) -> Me
         winner = tune(problem.model, problem.horizon, seed=seed, effort=_TUNE_EFFORT).winner
         texts = list(dict.fromkeys([*texts, winner]))
     inputs = _inputs(problem)
-    built = {text: build(text, inputs) for text in texts}
     regrets: dict[str, Estimate] = {}
-    for text, policy in built.items():
+    simulated: dict[str, AnyPolicy] = {}
+    for text in texts:
+        policy = build(text, inputs)
         exact = programme.regret(policy)
-        if exact is not None:
+        if exact is None:
+            simulated[text] = policy
+        else:
             regrets[text] = Estimate(exact, 0.0)
-    simulated = {text: policy for text, policy in built.items() if text not in regrets}
     if simulated:
         users = UsersOfModel(problem.model)
         results = simulate(simulated, users, n_runs=runs, horizon=problem.horizon, seed=seed)
@@ -358,17 +352,17 @@ class YardstickExperiment(Experiment):
         Option("policies", "only these; by default all of them", several=True, metavar="POLICY"),
     )
 
-    def check(self, arguments: argparse.Namespace) -> None:
-        choose("policy", arguments.policies, _all_policies())
+    def choices(self, arguments: argparse.Namespace) -> Mapping[str, Iterable[str]]:
+        return {"policies": [*policies(NAMED[1]), AUTO]}
 
     def measure(self, work: Work) -> Report:
         options = work.options
-        chosen = choose("policy", options.policies, _all_policies())
+        chosen = options.policies
         problems = (*NAMED, *random_problems(options.problems))
         one = partial(measure, chosen=chosen, runs=options.runs, seed=options.seed)
         measured = work.map(self.name, one, problems)
         return Report(
-            settings={"problems": len(problems), "policies": chosen},
+            settings={"problems": len(problems)},
             policies=_rows(measured),
             claims=claims(measured),
             tables=[_summary(measured, chosen), _named(measured, chosen), _choices(measured)],
@@ -412,10 +406,6 @@ class YardstickExperiment(Experiment):
         axes.set_xticks([], minor=True)
         axes.set_xlim(0.94, 1.04 * largest)
         return {"yardstick": figure}
-
-
-def _all_policies() -> list[str]:
-    return [*policies(NAMED[1]), AUTO]
 
 
 def summed_ratio(measured: Sequence[Measured], policy: str) -> float:
@@ -479,15 +469,17 @@ def _summary(measured: Sequence[Measured], chosen: Sequence[str]) -> Table:
     return Table(title, columns, list(body))
 
 
-def _named(measured: Sequence[Measured], chosen: Sequence[str]) -> Table:
-    named = [one for one in measured if not one.problem.name.startswith("random")]
-    columns = [name for name in chosen if name in _SHOWN]
-    body = [(one.problem.name, *(f"{one.ratio(name):.2f}" for name in columns)) for one in named]
-    return Table("Ratio by problem", ("problem", *columns), list(body))
-
-
 _SHOWN = ("mTS", "mmTS", "mIDS", "mmIDS", "mUCB", "mmGreedy", "mLookahead",
           "mmBayesUCB", "mmBayesUCB(quantile=0.95)", AUTO)  # fmt: skip
+
+
+def _named(measured: Sequence[Measured], chosen: Sequence[str]) -> Table:
+    columns = [name for name in chosen if name in _SHOWN]
+    body = [
+        (one.problem.name, *(f"{one.ratio(name):.2f}" for name in columns))
+        for one in measured if not one.problem.name.startswith("random")
+    ]  # fmt: skip
+    return Table("Ratio by problem", ("problem", *columns), list(body))
 
 
 def _choices(measured: Sequence[Measured]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from latentbandits.learning.fitting import split_users
 from latentbandits.learning.learners import align
 from latentbandits.learning.logs.rows import make_family
 from latentbandits.models.checks import FloatArray
-from latentbandits.options import Option, choose, positive
+from latentbandits.options import Option, positive
 from latentbandits.report.report import Claim, Report, Table
 
 __all__ = ["RecoveryExperiment"]
@@ -44,10 +44,8 @@ class CalibrationJob(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """Coverage of 90% intervals, for one kind of rewards and one separation."""
+    """Coverage of 90% intervals."""
 
-    rewards: str
-    separation: float
     means: float  # share of true means inside their 90% intervals
     new_rewards: float  # share of held-out users' rewards inside their 90% intervals
 
@@ -72,7 +70,7 @@ def calibrate(job: CalibrationJob) -> Calibration:
         low, high = intervals(learned.model, job.seed)
         order = align(means, truth.means)
         held = float(((low[order] <= truth.means) & (truth.means <= high[order])).mean())
-    return Calibration(job.rewards, job.separation, held, selection.judged.coverage(LEVEL))
+    return Calibration(held, selection.judged.coverage(LEVEL))
 
 
 def intervals(model: Any, seed: int) -> tuple[FloatArray, FloatArray]:
@@ -105,99 +103,74 @@ class RecoveryExperiment(Experiment):
         Option("families", "only these; by default all", several=True, metavar="FAMILY"),
     )
 
-    def check(self, arguments: argparse.Namespace) -> None:
-        choose("family", arguments.families, FAMILIES)
+    def choices(self, arguments: argparse.Namespace) -> Mapping[str, Iterable[str]]:
+        return {"families": FAMILIES}
 
     def measure(self, work: Work) -> Report:
         options = work.options
-        families = choose("family", options.families, FAMILIES)
+        families = options.families
         seeds = range(options.seed, options.seed + options.seeds)
         more = range(options.seed, options.seed + options.calibration_seeds)
-        counting = [StatesJob(f, n, i) for f in families for n in STATES for i in seeds]
-        calibrating = [
-            CalibrationJob(f, nats, i)
-            for f in families
-            for nats in SEPARATIONS.values()
-            for i in more
-        ]
-        chosen = work.map("recovery, states", count_states, counting)
-        calibrations = work.map("recovery, calibration", calibrate, calibrating)
+        counting = {
+            (family, n): [StatesJob(family, n, i) for i in seeds]
+            for family in families for n in STATES
+        }  # fmt: skip
+        calibrating = {
+            (family, nats): [CalibrationJob(family, nats, i) for i in more]
+            for family in families for nats in SEPARATIONS.values()
+        }  # fmt: skip
+        chosen = work.map_groups("recovery, states", count_states, counting)
+        calibrations = work.map_groups("recovery, calibration", calibrate, calibrating)
         return Report(
-            settings={"families": families},
-            claims=_claims(families, counting, chosen, calibrations),
-            tables=[
-                _states_table(families, counting, chosen),
-                _calibration_table(families, calibrations),
+            claims=[
+                claim for family in families for claim in _claims(family, chosen, calibrations)
             ],
+            tables=[_states_table(families, chosen), _calibration_table(families, calibrations)],
         )
 
 
-def _claims(
-    families: Sequence[str],
-    jobs: Sequence[StatesJob],
-    chosen: Sequence[int],
-    calibrations: Sequence[Calibration],
-) -> list[Claim]:
-    claims = []
-    for family in families:
-        of_family = [(job, n) for job, n in zip(jobs, chosen, strict=True) if job.rewards == family]
-        right = {s: [n == s for job, n in of_family if job.n_states == s] for s in STATES}
-        least = min(float(np.mean(r)) for r in right.values())
-        beyond = max(n - job.n_states for job, n in of_family)
-        claims.append(
-            Claim(f"states-{family}", f"the number of states of {family} mixtures is found",
-                  "in at least 90% of logs for every number, never more than one too many",
-                  f"at least {least:.0%}; at most {max(beyond, 0)} too many",
-                  least >= 0.9 and beyond <= 1)
-        )  # fmt: skip
-        means, rewards = _coverage(calibrations, family, None)
-        claims.append(
-            Claim(f"means-{family}", f"90% intervals of learned {family} means are honest",
-                  "they hold 80 to 95%", f"{means:.1%}", 0.80 <= means <= 0.95)
-        )  # fmt: skip
-        claims.append(
-            Claim(f"rewards-{family}", f"90% intervals of new users' {family} rewards are honest",
-                  "they hold 87 to 93%", f"{rewards:.1%}", 0.87 <= rewards <= 0.93)
-        )  # fmt: skip
-    return claims
+Chosen = Mapping[tuple[str, int], Sequence[int]]
+Calibrations = Mapping[tuple[str, float], Sequence[Calibration]]
 
 
-def _coverage(
-    calibrations: Sequence[Calibration], family: str, separation: float | None
-) -> tuple[float, float]:
-    of_family: list[Any] = [
-        one
-        for one in calibrations
-        if one.rewards == family and separation in (None, one.separation)
-    ]
-    means = float(np.nanmean([one.means for one in of_family]))
-    return means, float(np.mean([one.new_rewards for one in of_family]))
+def _claims(family: str, chosen: Chosen, calibrations: Calibrations) -> list[Claim]:
+    least = min(float(np.mean([n == s for n in chosen[family, s]])) for s in STATES)
+    beyond = max(n - s for s in STATES for n in chosen[family, s])
+    both = [one for nats in SEPARATIONS.values() for one in calibrations[family, nats]]
+    means, rewards = _coverage(both)
+    return [
+        Claim(f"states-{family}", f"the number of states of {family} mixtures is found",
+              "in at least 90% of logs for every number, never more than one too many",
+              f"at least {least:.0%}; at most {max(beyond, 0)} too many",
+              least >= 0.9 and beyond <= 1),
+        Claim(f"means-{family}", f"90% intervals of learned {family} means are honest",
+              "they hold 80 to 95%", f"{means:.1%}", 0.80 <= means <= 0.95),
+        Claim(f"rewards-{family}", f"90% intervals of new users' {family} rewards are honest",
+              "they hold 87 to 93%", f"{rewards:.1%}", 0.87 <= rewards <= 0.93),
+    ]  # fmt: skip
 
 
-def _states_table(
-    families: Sequence[str], jobs: Sequence[StatesJob], chosen: Sequence[int]
-) -> Table:
-    rows = []
-    for family in families:
-        cells = []
-        for s in STATES:
-            of_family = [n for job, n in zip(jobs, chosen, strict=True)
-                   if job.rewards == family and job.n_states == s]  # fmt: skip
-            wrong = sorted({n for n in of_family if n != s})
-            text = f"{sum(n == s for n in of_family)} of {len(of_family)}"
-            cells.append(text + (f" (else {', '.join(map(str, wrong))})" if wrong else ""))
-        rows.append((family, *cells))
+def _coverage(calibrations: Sequence[Calibration]) -> tuple[float, float]:
+    means, rewards = np.transpose(calibrations)
+    return float(np.nanmean(means)), float(rewards.mean())
+
+
+def _states_table(families: Sequence[str], chosen: Chosen) -> Table:
+    def cell(family: str, s: int) -> str:
+        found = chosen[family, s]
+        wrong = sorted({n for n in found if n != s})
+        text = f"{sum(n == s for n in found)} of {len(found)}"
+        return text + (f" (else {', '.join(map(str, wrong))})" if wrong else "")
+
+    rows = [(family, *(cell(family, s) for s in STATES)) for family in families]
     title = "Logs whose number of states is found, by the true number"
     return Table(title, ("family", *(f"S = {s}" for s in STATES)), rows)
 
 
-def _calibration_table(families: Sequence[str], calibrations: Sequence[Calibration]) -> Table:
+def _calibration_table(families: Sequence[str], calibrations: Calibrations) -> Table:
     rows = []
     for family in families:
-        cells = []
-        for separation in SEPARATIONS.values():
-            means, rewards = _coverage(calibrations, family, separation)
-            cells += [f"{means:.1%}", f"{rewards:.1%}"]
-        rows.append((family, *cells))
+        cells = (_coverage(calibrations[family, nats]) for nats in SEPARATIONS.values())
+        rows.append((family, *(f"{share:.1%}" for pair in cells for share in pair)))
     columns = [f"{name}: {what}" for name in SEPARATIONS for what in ("means", "new rewards")]
     return Table("Truths inside 90% intervals (no bootstrap)", ("family", *columns), rows)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import binom
 
+from evidence.loop_visits import shown_means
 from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models import BernoulliArms, CategoricalArms, GaussianArms, PoissonArms
@@ -130,6 +131,15 @@ class Problem(NamedTuple):
             for weights in (self.right, self.right * self.log.rewards)
         )
         return int(np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf).argmax())
+
+    def new_users(self, rng: np.random.Generator) -> IntArray:
+        """Draw the states of new users."""
+        return rng.choice(len(self.means), size=_USERS, p=self.truth.shares)
+
+    def over_popularity(self, state: IntArray, earned: FloatArray) -> tuple[FloatArray, float]:
+        """Return what each user earned a round above popularity, and popularity's mean reward."""
+        popular = self.means[state, self.popular]
+        return earned - popular, float(popular.mean())
 
 
 def generate(
@@ -287,22 +297,15 @@ def run_one(job: tuple[str, str, int]) -> Outcome:
     problem = problem_of(group, kind, seed)
     fitted = fit(problem.log, seed=seed)
     judged = fitted.report["judgement"]
-    policy = judged["recommended_policy"]
+    policy, verdict = judged["recommended_policy"], judged["verdict"]
     gains, popular = play(fitted.model, policy, problem, seed, fitted.catalogue)
     covered = {row["level"]: row["covered"] for row in fitted.report["held_out"]["coverage"]}
+    gain, error = float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))
+    name, n_states = type(fitted.model).__name__, fitted.model.n_states
     return Outcome(
-        group,
-        kind,
-        type(fitted.model).__name__,
-        fitted.model.n_states,
-        len(problem.truth.shares),
-        policy,
-        judged["verdict"],
-        covered[0.95],
-        float(gains.mean()) / popular,
-        float(gains.std() / np.sqrt(len(gains))) / popular,
-        best_gain(problem, seed),
-    )
+        group, kind, name, n_states, len(problem.truth.shares), policy, verdict, covered[0.95],
+        gain / popular, error / popular, best_gain(problem, seed),
+    )  # fmt: skip
 
 
 def play(
@@ -313,14 +316,15 @@ def play(
 
     features = None if catalogue is None else catalogue.features
     context = None if features is None else np.broadcast_to(features, (_USERS, *features.shape))
-    player: Any = build(policy, inputs_of(model, catalogue, horizon=_ROUNDS))
-    belief = player.init(_USERS)
+    player = build(policy, inputs_of(model, catalogue, horizon=_ROUNDS))
     rng = np.random.default_rng([seed, 78])
-    users = _NewUsers(problem, rng)
-    for _ in range(_ROUNDS):
-        decision = player.decide(belief, context, rng, propensity=False)
-        belief = player.update(belief, context, decision, users.show(decision.action))
-    return users.gains()
+    state = problem.new_users(rng)
+
+    def react(action: IntArray) -> FloatArray:
+        return problem.truth.draw(state, action, rng)
+
+    shown = shown_means(player, problem.means[state], react, _ROUNDS, rng, context)
+    return problem.over_popularity(state, shown.mean(axis=1))
 
 
 def best_gain(problem: Problem, seed: int) -> float:
@@ -330,33 +334,11 @@ def best_gain(problem: Problem, seed: int) -> float:
     """
     model = problem.truth.model()
     if model is None:
-        users = _NewUsers(problem, np.random.default_rng([seed, 78]))
-        for _ in range(_ROUNDS):
-            users.show(problem.means.argmax(axis=1)[users.state])
-        played = [users.gains()]
+        state = problem.new_users(np.random.default_rng([seed, 78]))
+        played = [problem.over_popularity(state, problem.means.max(axis=1)[state])]
     else:
         played = [play(model, policy, problem, seed) for policy in ("mIDS", "mmGreedy")]
     return max(float(gains.mean()) / popular for gains, popular in played)
-
-
-class _NewUsers:
-    """New users of the true states, and what they have earned."""
-
-    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
-        self._problem, self._rng = problem, rng
-        self._means = problem.means
-        self.state = rng.choice(len(self._means), size=_USERS, p=problem.truth.shares)
-        self._earned = np.zeros(_USERS)
-
-    def show(self, action: IntArray) -> FloatArray:
-        """Return a reward of every user; what counts as earned is its mean."""
-        self._earned += self._means[self.state, action] / _ROUNDS
-        return self._problem.truth.draw(self.state, action, self._rng)
-
-    def gains(self) -> tuple[FloatArray, float]:
-        """Return the mean reward of a round above popularity's, by user, and popularity's."""
-        popular = self._means[self.state, self._problem.popular]
-        return self._earned - popular, float(popular.mean())
 
 
 class RewardsExperiment(Experiment):

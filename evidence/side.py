@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,13 +40,13 @@ class AttributedUsers:
 
     def log_prior(self, users: list[Row]) -> FloatArray:
         """Return the true log P(s | z), `(n, n_states)`."""
-        country = np.array([COUNTRIES.index(user["country"]) for user in users])
-        age = np.array([(user["age"] - 40) / 10 for user in users])
-        return log_softmax(self.by_country[country] + age[:, None] * self.by_age)
+        return _log_prior(users, self.by_country, self.by_age)
 
-    def users(self, n: int, seed: int) -> list[Row]:
-        """Draw the attributes of new users."""
-        return _users(n, np.random.default_rng(seed))
+
+def _log_prior(users: list[Row], by_country: FloatArray, by_age: FloatArray) -> FloatArray:
+    country = np.array([COUNTRIES.index(user["country"]) for user in users])
+    age = np.array([(user["age"] - 40) / 10 for user in users])
+    return log_softmax(by_country[country] + age[:, None] * by_age)
 
 
 def generate_attributed(
@@ -69,15 +69,10 @@ def generate_attributed(
     """
     rng = np.random.default_rng(seed)
     means = separated_means(n_states, n_actions, 0.1, rng)
-    truth = AttributedUsers(
-        {},
-        means,
-        np.zeros(0, np.int64),
-        strength * rng.standard_normal((len(COUNTRIES), n_states)),
-        0.5 * strength * rng.standard_normal(n_states),
-    )
-    users = _users(n_users, rng)
-    chances = np.exp(truth.log_prior(users)).cumsum(axis=1)
+    by_country = strength * rng.standard_normal((len(COUNTRIES), n_states))
+    by_age = 0.5 * strength * rng.standard_normal(n_states)
+    users = draw_users(n_users, rng)
+    chances = np.exp(_log_prior(users, by_country, by_age)).cumsum(axis=1)
     state = (rng.random((n_users, 1)) >= chances[:, :-1]).sum(axis=1)
     who = np.repeat(np.arange(n_users), n_rounds)
     action = rng.integers(n_actions, size=len(who))
@@ -88,7 +83,7 @@ def generate_attributed(
         "reward": reward,
         **{name: [users[u][name] for u in who] for name in ("country", "age", "device")},
     }
-    return AttributedUsers(table, means, state, truth.by_country, truth.by_age)
+    return AttributedUsers(table, means, state, by_country, by_age)
 
 
 def round_one(
@@ -111,7 +106,8 @@ def round_one(
     )
 
 
-def _users(n: int, rng: np.random.Generator) -> list[Row]:
+def draw_users(n: int, rng: np.random.Generator) -> list[Row]:
+    """Draw the attributes of new users."""
     country = rng.choice(COUNTRIES, size=n, p=(0.1, 0.2, 0.4, 0.3))
     age = np.clip(rng.normal(40, 12, size=n), 16, 90).round()
     device = rng.choice(DEVICES, size=n)
@@ -119,11 +115,6 @@ def _users(n: int, rng: np.random.Generator) -> list[Row]:
         {"country": str(c), "age": float(a), "device": str(d)}
         for c, a, d in zip(country, age, device, strict=True)
     ]
-
-
-# Attributes of users and items with known effects: the share of their value that is learned.
-
-__all__ = ["SideExperiment"]
 
 
 # The value of users' attributes in round 1, on generated logs with known effects.
@@ -157,10 +148,10 @@ def play_gate(job: GateJob) -> RoundOne:
     """Fit a log with user attributes, and play round 1 with new users."""
     truth = generate_attributed(job.n_users, job.n_rows, seed=job.seed)
     model, untold = (
-        fit(truth.table, user_features=columns, states=4, bootstrap=0).model
+        fit(truth.table, kind="arms", user_features=columns, states=4, bootstrap=0).model
         for columns in (job.columns, ())
     )
-    users = truth.users(_NEW_USERS, seed=job.seed + 1_000_003)
+    users = draw_users(_NEW_USERS, np.random.default_rng(job.seed + 1_000_003))
     known = [{name: user[name] for name in job.columns} for user in users]
     prior = model.gate.log_prior(known, model.log_state_prior)
     without, gated, best = round_one(truth, prior, model.expected_rewards(None)[0], users)
@@ -285,22 +276,22 @@ class SideExperiment(Experiment):
     def measure(self, work: Work) -> Report:
         options = work.options
         seeds = range(options.seed, options.seed + options.seeds)
-        jobs = [(rows, COLUMNS) for rows in ROWS] + [(ROWS[0], USELESS)]
-        gates = [GateJob(options.users, rows, names, i) for rows, names in jobs for i in seeds]
-        items = [ItemsJob(informative, i) for informative in (True, False) for i in seeds]
-        played = work.map("side, users", play_gate, gates)
-        offered = work.map("side, items", play_items, items)
-        n = len(seeds)
-        by_rows = {rows: played[i * n : (i + 1) * n] for i, rows in enumerate(ROWS)}
-        useless = played[len(ROWS) * n :]
-        claims = [_recovered(rows, rounds) for rows, rounds in by_rows.items()]
-        claims += [_no_cost(useless), _reached(offered[:n]), _nothing(offered[n:])]
+        logs = {
+            **{f"{rows} rows a user": (rows, COLUMNS) for rows in ROWS},
+            f"{ROWS[0]} rows a user, a useless attribute": (ROWS[0], USELESS),
+        }
+        gates = {
+            name: [GateJob(options.users, *log, i) for i in seeds] for name, log in logs.items()
+        }
+        kinds = {"informative": True, "not informative": False}
+        items = {name: [ItemsJob(kind, i) for i in seeds] for name, kind in kinds.items()}
+        played = work.map_groups("side, users", play_gate, gates)
+        offered = work.map_groups("side, items", play_items, items)
+        *useful, useless = played.values()
+        claims = [_recovered(rows, rounds) for rows, rounds in zip(ROWS, useful, strict=True)]
         return Report(
-            claims=claims,
-            tables=[
-                _gate_table(by_rows | {0: useless}),
-                _item_table({"informative": offered[:n], "not informative": offered[n:]}),
-            ],
+            claims=[*claims, _no_cost(useless), *_item_claims(*offered.values())],
+            tables=[_gate_table(played), _item_table(offered)],
         )
 
 
@@ -329,56 +320,49 @@ def _no_cost(rounds: Sequence[RoundOne]) -> Claim:
     )  # fmt: skip
 
 
-def _reached(plays: Sequence[NewItems]) -> Claim:
-    learned, predicted, average = (
-        float(np.mean([np.mean(getattr(one, name)) for one in plays]))
-        for name in ("learned", "predicted", "average")
-    )
+def _item_claims(plays: Sequence[NewItems], useless: Sequence[NewItems]) -> list[Claim]:
+    learned, predicted, average = (estimate.mean for estimate in _rewards(plays))
     gain = (predicted - average) / (learned - average)
-    return Claim(
-        "items", "new items with informative attributes earn almost what learned vectors earn",
-        "at least 80% of the reward of learned vectors in rounds 1-20",
-        f"{predicted / learned:.1%} ({gain:.0%} of what is gained over average vectors)",
-        predicted >= 0.8 * learned,
-    )  # fmt: skip
-
-
-def _nothing(plays: Sequence[NewItems]) -> Claim:
     lead = Estimate.from_values(
-        np.concatenate([one.predicted - one.average for one in plays]), n_groups=len(plays)
+        np.concatenate([one.predicted - one.average for one in useless]), n_groups=len(useless)
     )
-    return Claim(
-        "items-useless", "uninformative attributes of items cost nothing",
-        "reward with predicted vectors at most one standard error below that with average "
-        "vectors", f"{lead:+}", lead.mean >= -lead.stderr,
-    )  # fmt: skip
+    return [
+        Claim("items", "new items with informative attributes earn almost what learned vectors "
+              "earn", "at least 80% of the reward of learned vectors in rounds 1-20",
+              f"{predicted / learned:.1%} ({gain:.0%} of what is gained over average vectors)",
+              predicted >= 0.8 * learned),
+        Claim("items-useless", "uninformative attributes of items cost nothing",
+              "reward with predicted vectors at most one standard error below that with average "
+              "vectors", f"{lead:+}", lead.mean >= -lead.stderr),
+    ]  # fmt: skip
 
 
-def _gate_table(by_rows: dict[int, list[RoundOne]]) -> Table:
+def _rewards(plays: Sequence[NewItems]) -> list[Estimate]:
+    """Return the mean rewards with learned, predicted and average vectors, over the problems."""
+    means = np.array([[one.learned.mean(), one.predicted.mean(), one.average.mean()]
+                      for one in plays])  # fmt: skip
+    return [Estimate.from_values(column.copy()) for column in means.T]
+
+
+def _gate_table(played: Mapping[str, Sequence[RoundOne]]) -> Table:
     rows: list[tuple[str, ...]] = []
-    for n_rows, rounds in by_rows.items():
+    for name, rounds in played.items():
         without, gated, best, untold = np.mean(np.array(rounds), axis=0)
-        name = f"{n_rows} rows a user" if n_rows else f"{ROWS[0]} rows a user, a useless attribute"
-        share = f"{share_of_gain(rounds):.1%}" if n_rows else ""
         means = (f"{mean:.3f}" for mean in (without, untold, gated, best))
+        share = "" if "useless" in name else f"{share_of_gain(rounds):.1%}"
         rows.append((name, *means, share))
-    title = "Mean reward of new users in round 1"
     columns = (
         "log", "best average action", "without attributes", "with the gate", "achievable",
         "share of the gain",
     )  # fmt: skip
-    return Table(title, columns, rows)
+    return Table("Mean reward of new users in round 1", columns, rows)
 
 
-def _item_table(by_name: dict[str, list[NewItems]]) -> Table:
+def _item_table(offered: Mapping[str, Sequence[NewItems]]) -> Table:
     rows: list[tuple[str, ...]] = []
-    for name, plays in by_name.items():
-        means = [
-            Estimate.from_values(np.array([getattr(one, what).mean() for one in plays]))
-            for what in ("learned", "predicted", "average")
-        ]
+    for name, plays in offered.items():
         explained = float(np.mean([one.explained for one in plays]))
-        rows.append((name, *map(str, means), f"{explained:.0%}"))
+        rows.append((name, *map(str, _rewards(plays)), f"{explained:.0%}"))
     title = "Mean reward of rounds 1-20 on new items, ten offered a round"
     columns = ("attributes", "learned vectors", "predicted", "average item", "explained")
     return Table(title, columns, rows)

@@ -182,36 +182,24 @@ def _claims(outcomes: Sequence[Outcome]) -> list[Claim]:
     for what in ("means", "shares"):
         errors = np.array([getattr(outcome, what)[0] for outcome in outcomes])
         power = slope(sizes, errors, seeds)
+        claim = f"the error of the moments' {what} falls with the data as about n^-1/2"
+        predicted = f"power -0.5 to within {TOLERANCE:g}"
         claims.append(
-            Claim(
-                f"spectral-{what}",
-                f"the error of the moments' {what} falls with the data as about n^-1/2",
-                f"power -0.5 to within {TOLERANCE:g}",
-                f"power {power}",
-                _near(power, -0.5),
-            )
+            Claim(f"spectral-{what}", claim, predicted, f"power {power}", _near(power, -0.5))
         )
-    ratios = np.array([outcome.means[1] / outcome.means[2] for outcome in outcomes])
-    claims.append(
-        Claim(
-            "spectral-em",
-            "EM started at the moments ends at the same point as EM with restarts",
-            "the same error of the means to within 1% in every log",
-            f"ratio of errors {ratios.min():.3f} to {ratios.max():.3f}",
-            bool(np.abs(ratios - 1).max() < 0.01),
-        )
-    )
-    allowed = np.array([outcome.means[2] / outcome.means[3] for outcome in outcomes])
-    claims.append(
-        Claim(
-            "em-allowed",
-            "the error of EM is close to that of an oracle with the true labels",
-            "an error of the means below 1.5 times the oracle's in every log",
-            f"{Estimate.from_values(allowed)} times on average, {allowed.max():.2f} at most",
-            bool(allowed.max() < 1.5),
-        )
-    )
-    return claims
+    _, spectral, em, labels = np.array([outcome.means for outcome in outcomes]).T
+    ratios, allowed = spectral / em, em / labels
+    return [
+        *claims,
+        Claim("spectral-em", "EM started at the moments ends at the same point as EM with restarts",
+              "the same error of the means to within 1% in every log",
+              f"ratio of errors {ratios.min():.3f} to {ratios.max():.3f}",
+              bool(np.abs(ratios - 1).max() < 0.01)),
+        Claim("em-allowed", "the error of EM is close to that of an oracle with the true labels",
+              "an error of the means below 1.5 times the oracle's in every log",
+              f"{Estimate.from_values(allowed)} times on average, {allowed.max():.2f} at most",
+              bool(allowed.max() < 1.5)),
+    ]  # fmt: skip
 
 
 def _near(power: Estimate, expected: float) -> bool | None:

@@ -87,17 +87,8 @@ class Visitors:
         return reward
 
 
-def play_pooled(visitors: Visitors, seed: int) -> FloatArray:
-    """Play Thompson sampling on the rewards of all visitors, updated after every reward.
-
-    Returns:
-        the reward of each visitor in several runs, `(n_runs, n_visitors)`.
-    """
-    runs = range(POOLED_RUNS)
-    return np.stack([_pooled_run(visitors, np.random.default_rng([seed, 2, i])) for i in runs])
-
-
-def _pooled_run(visitors: Visitors, rng: np.random.Generator) -> FloatArray:
+def play_pooled(visitors: Visitors, rng: np.random.Generator) -> FloatArray:
+    """Play Thompson sampling on the rewards of all visitors, updated after every reward."""
     ones, zeros = np.ones(ACTIONS), np.ones(ACTIONS)
     rewards = np.zeros(len(visitors.kinds))
     for i, kind in enumerate(visitors.kinds):
@@ -144,7 +135,8 @@ class StartExperiment(Experiment):
         options = work.options
         visitors = Visitors.generate(options.visitors, options.seed)
         loop, activated, decisions = _loop(visitors, options, work)
-        pooled = play_pooled(visitors, options.seed)
+        runs = (np.random.default_rng([options.seed, 2, i]) for i in range(POOLED_RUNS))
+        pooled = np.stack([play_pooled(visitors, rng) for rng in runs])  # (n_runs, n_visitors)
         rewards = {
             LOOP: loop,
             POOLED: pooled.mean(axis=0),
@@ -152,6 +144,8 @@ class StartExperiment(Experiment):
             LOGGED: _play(visitors, _learned(visitors), options.seed),
         }
         shared = _shared(visitors, rewards[POOLED], options.seed)
+        columns = ("visitors", "decision", "why")
+        trials = Table("Trials of learned models, and how they ended", columns, decisions)
         return Report(
             settings={
                 "activated": activated,
@@ -164,8 +158,7 @@ class StartExperiment(Experiment):
                 for q, part in enumerate(_means(one, QUARTERS))
             ],
             claims=_claims(rewards, pooled, activated),
-            tables=[_table(rewards), shared, Table("Trials of learned models, and how they ended",
-                                           ("visitors", "decision", "why"), decisions)],
+            tables=[_table(rewards), shared, trials],
         )  # fmt: skip
 
     def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
@@ -280,13 +273,10 @@ def _shared(visitors: Visitors, pooled: FloatArray, seed: int) -> Table:
     for spread in (NARROW_SPREAD, float(np.sqrt(between.mean()))):
         rewards = play_hierarchical(visitors, spread, seed)
         lead = Estimate.from_values(rewards - pooled[: len(rewards)])
-        rows.append(
-            (f"HierTS, spread {spread:.2f}", f"{Estimate.from_values(rewards)}", f"{lead:+}")
-        )
-    columns = ("policy", "quarter 1", f"minus {POOLED}")
-    return Table(
-        "Shared across users: a narrow spread between users, and the true one", columns, rows
-    )
+        name, reward = f"HierTS, spread {spread:.2f}", f"{Estimate.from_values(rewards)}"
+        rows.append((name, reward, f"{lead:+}"))
+    title = "Shared across users: a narrow spread between users, and the true one"
+    return Table(title, ("policy", "quarter 1", f"minus {POOLED}"), rows)
 
 
 def _draw(settings: Mapping[str, Any]) -> Figure:

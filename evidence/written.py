@@ -16,15 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evidence.bench.problem import Source
-from evidence.bench.problems import (
-    assistments_2015,
-    coat,
-    jester,
-    llm_routing,
-    ml_1m,
-    ml_latest_small,
-    sushi,
-)
+from evidence.bench.problems import coat, llm_routing, tables
 from evidence.bench.problems.llm_routing import Tenants
 from latentbandits.experiments import experiment as frame
 from latentbandits.learning import Log, fit, judge_saved, save_fit, user_hash
@@ -43,13 +35,13 @@ _SPLIT = 1_000  # added to the seed of the split, which differs from that of the
 
 
 DATA: Mapping[str, Source | Tenants] = {
-    "sushi": sushi.SOURCE,
+    "sushi": tables.SUSHI,
     "coat": coat.CHOSEN,
-    "jester": jester.SOURCE,
+    "jester": tables.JESTER,
     "llm-routing": llm_routing.TENANTS,
-    "ml-latest-small": ml_latest_small.SOURCE,
-    "assistments": assistments_2015.SOURCE,
-    "ml-1m": ml_1m.SOURCE,
+    "ml-latest-small": tables.ML_LATEST,
+    "assistments": tables.ASSISTMENTS,
+    "ml-1m": tables.ML_1M,
 }
 """Data sets with users, by name."""
 

@@ -76,14 +76,12 @@ def report_on(found: Sequence[dict[str, Any]], names: Sequence[str]) -> Report:
     """Return the report on the results of some problems."""
     summaries = [{key: value for key, value in one.items() if key != "rows"} for one in found]
     compared = [one for one in found if one["states"] is not None]
+    tables = [leaderboard(one) for one in found]
     return Report(
         settings={"problems": list(names), "results": summaries},
         policies=[row for one in found for row in one["rows"]],
         claims=[claim for one in found for claim in claims(one)],
-        tables=[
-            *(leaderboard(one) for one in found),
-            *([states_table(compared)] if compared else ()),
-        ],
+        tables=[*tables, states_table(compared)] if compared else tables,
         warnings=[why for one in found for why in one["absent"].values()],
     )
 
@@ -169,27 +167,16 @@ def claims(one: Mapping[str, Any]) -> list[Claim]:
     name, policy = one["problem"], "auto" if one["model"] is None else (
         f"auto ({one['model']['recommended_policy']})"
     )  # fmt: skip
-    made = []
-    for key in ("all",) if one["horizon"] <= FIRST else ("all", "first"):
-        lead = estimate(found, f"{key}_lead")
-        window = "all rounds" if key == "all" else f"rounds 1-{FIRST}"
-        made.append(
-            Claim(
-                f"{name} best, {window}",
-                f"{policy} is within two errors of the best of the other half of the users",
-                f"reward over {found[f'{key}_best']} >= {-ERRORS * lead.stderr:.2g}",
-                f"{lead:+}",
-                lead.mean >= -ERRORS * lead.stderr,
-            )
-        )
-    lead = estimate(found, "first_over_popularity")
-    made.append(
-        Claim(
-            f"{name} early",
-            f"{policy} is not below popularity in rounds 1-{FIRST}",
-            f"reward over popularity >= {-ERRORS * lead.stderr:.2g}",
-            f"{lead:+}",
-            lead.mean >= -ERRORS * lead.stderr,
-        )
-    )
-    return made
+
+    def judged(identifier: str, what: str, other: str, key: str) -> Claim:
+        lead = estimate(found, key)
+        least = -ERRORS * lead.stderr
+        predicted = f"reward over {other} >= {least:.2g}"
+        return Claim(f"{name} {identifier}", what, predicted, f"{lead:+}", lead.mean >= least)
+
+    best = f"{policy} is within two errors of the best of the other half of the users"
+    made = [judged("best, all rounds", best, found["all_best"], "all_lead")]
+    if one["horizon"] > FIRST:
+        made.append(judged(f"best, rounds 1-{FIRST}", best, found["first_best"], "first_lead"))
+    early = f"{policy} is not below popularity in rounds 1-{FIRST}"
+    return [*made, judged("early", early, "popularity", "first_over_popularity")]

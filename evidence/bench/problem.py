@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +45,9 @@ class Split(NamedTuple):
 Loader = Callable[[Path, int, Sizes], Split]
 """It takes the folder of the data, the seed and the sizes. Worker processes import it by name."""
 
+Draw = Callable[[int, np.random.Generator], FloatArray]
+"""`draw(n_users, rng)` returns the means of generated users' rewards, `(n_users, n_actions)`."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -69,6 +73,20 @@ class Problem:
     files: tuple[str, ...] = ()
     forms: Mapping[str, int | None] = field(default_factory=lambda: {"10": 10, "50": 50})
     replacement: bool = False
+
+    @classmethod
+    def of_table(
+        cls, name: str, source: Source, horizon: int, unit: str, about: str, **more: Any
+    ) -> Problem:
+        """Return a problem whose users are those of a table, split by a hash."""
+        load = partial(source.split, horizon)
+        return cls(name, about, unit, horizon, load, (source.file,), **more)
+
+    @classmethod
+    def generated(cls, name: str, draw: Draw, horizon: int, unit: str, about: str) -> Problem:
+        """Return a problem of users whose rewards are 0 or 1; see `drawn`."""
+        load, forms = partial(drawn, draw, LOGGED, horizon), {"all": None}
+        return cls(name, about, unit, horizon, load, forms=forms, replacement=True)
 
 
 def archive(folder: Path, file: str) -> Path:
@@ -152,24 +170,16 @@ def logged(table: Log, n_actions: int, rng: np.random.Generator) -> Log:
     return Log(kept.users, kept.actions, kept.rewards, kept.user_ids, kept.action_ids)
 
 
-def drawn(
-    draw: Callable[[int, np.random.Generator], FloatArray],
-    n_logged: int,
-    horizon: int,
-    folder: Path,
-    seed: int,
-    sizes: Sizes,
-) -> Split:
-    """Return generated users with rewards of 0 and 1; `draw(n_users, rng)` gives their means.
+LOGGED = 60
+"""Rounds of a generated user whom models are learned from."""
 
-    The means are P(1), `(n_users, n_actions)`.
-    """
+
+def drawn(draw: Draw, n_logged: int, horizon: int, folder: Path, seed: int, sizes: Sizes) -> Split:
+    """Return generated users with rewards of 0 and 1; the drawn means are P(1)."""
     rng = np.random.default_rng([seed, n_logged])
     parts = []
-    for n_users, n_rounds, prefix in (
-        (sizes.train, n_logged, "train"),
-        (sizes.test, horizon, "test"),
-    ):
+    test, train = (sizes.test, horizon, "test"), (sizes.train, n_logged, "train")
+    for n_users, n_rounds, prefix in (train, test):
         means = draw(n_users, rng)
         shape = (n_users, n_rounds, means.shape[1])
         rewards = (rng.random(shape) < means[:, None]).astype(np.float64)

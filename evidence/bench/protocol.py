@@ -52,6 +52,11 @@ class Played:
     def everyone(self) -> Replay:
         return self.first.joined([self.second], list(self.first.rewards))
 
+    @property
+    def windows(self) -> tuple[tuple[str, int], ...]:
+        """The first rounds, and all rounds."""
+        return ("first", min(FIRST, self.horizon)), ("all", self.horizon)
+
     def best(self, rounds: int) -> str:
         """Return the contestant with the largest reward on the first half."""
         names = self.first.rewards
@@ -104,35 +109,27 @@ def _play(
     once = task.short or test.lists is not None or test.n_users >= ENOUGH
     passes = 1 if once else passes_for(test)
     largest = int(np.diff(test.starts).max())
-    replays = []
-    for i, half in enumerate(halves):
-        replays.append(
-            replay(
-                players,
-                test.of_users(half),
-                offered=offered or largest,
-                most_rounds=problem.horizon,
-                passes=passes,
-                menus=test.lists is not None,
-                seed=task.seed + i,
-            )
+    first, second = (
+        replay(
+            players, test.of_users(half), offered=offered or largest, most_rounds=problem.horizon,
+            passes=passes, menus=test.lists is not None, seed=task.seed + i,
         )
-    return Played(replays[0], replays[1], problem.horizon)
+        for i, half in enumerate(halves)
+    )  # fmt: skip
+    return Played(first, second, problem.horizon)
 
 
 def _rows(
     problem: Problem, form: str, played: Played, players: Mapping[str, Timed]
 ) -> list[dict[str, Any]]:
     everyone, rows = played.everyone(), []
-    first = min(FIRST, problem.horizon)
     for name, player in players.items():
         row: dict[str, Any] = {"setting": problem.name, "form": form, "policy": name}
-        for key, rounds in (("first", first), ("all", problem.horizon)):
+        for key, rounds in played.windows:
             row[f"{key}_rounds"] = rounds
             row |= _pair(f"{key}_reward", everyone.reward(name, rounds))
             if POPULARITY in players:
-                gain = everyone.difference(name, POPULARITY, rounds)
-                row |= _pair(f"{key}_gain", gain)
+                row |= _pair(f"{key}_gain", everyone.difference(name, POPULARITY, rounds))
         rows.append(row | {"microseconds": round(player.microseconds, 1)})
     return rows
 
@@ -141,13 +138,11 @@ def _model(training: Training) -> dict[str, Any] | None:
     if "fitted" not in vars(training):
         return None  # no contestant asked for it
     report = training.fitted.report
-    judged = report["judgement"]
-    names = ("kind", "states", "rank")
-    return {name: report["settings"][name] for name in names} | {
+    settings, judged = report["settings"], report["judgement"]
+    return {
+        **{name: settings[name] for name in ("kind", "states", "rank")},
         "family": report["family"],
-        "recommended_policy": judged["recommended_policy"],
-        "verdict": judged["verdict"],
-        "sentence": judged["sentence"],
+        **{name: judged[name] for name in ("recommended_policy", "verdict", "sentence")},
     }
 
 
@@ -159,7 +154,7 @@ def _states(training: Training, played: Played) -> dict[str, Any] | None:
     evidence = training.evidence
     names = ("states", "nats_per_user", "nats_stderr")
     found = {name: None if evidence is None else evidence[name] for name in names}
-    for key, rounds in (("first", min(FIRST, played.horizon)), ("all", played.horizon)):
+    for key, rounds in played.windows:
         found |= _pair(f"{key}_gain", everyone.difference(*OVER_ONE, rounds))
     return found
 
@@ -169,7 +164,7 @@ def _against_best(played: Played) -> dict[str, Any] | None:
     if not {AUTO, POPULARITY} <= played.first.rewards.keys():
         return None
     found: dict[str, Any] = {}
-    for key, rounds in (("first", min(FIRST, played.horizon)), ("all", played.horizon)):
+    for key, rounds in played.windows:
         best = played.best(rounds)
         found[f"{key}_best"] = best
         found |= _pair(f"{key}_lead", played.second.difference(AUTO, best, rounds))

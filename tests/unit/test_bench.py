@@ -12,7 +12,7 @@ from evidence.bench import contestants, submission
 from evidence.bench.players import Neighbours, SharedMean
 from evidence.bench.problem import Problem, Sizes, drawn, split_users, table_log
 from evidence.bench.problems import PROBLEMS
-from evidence.bench.problems.ml_latest_small import SOURCE
+from evidence.bench.problems.tables import ML_LATEST
 from evidence.bench.protocol import Task, run
 from evidence.bench.training import FACTORS, Training
 from tools import bench_pages
@@ -148,12 +148,12 @@ def test_a_source_is_read_from_its_folder_or_its_archive(tmp_path):
     table = "userId,movieId,rating,timestamp\n1,7,4.0,5\n1,8,2.5,3\n2,7,3.0,9\n"
     (tmp_path / "ml-latest-small").mkdir()
     (tmp_path / "ml-latest-small" / "ratings.csv").write_text(table)
-    in_folder = SOURCE.read(tmp_path)
+    in_folder = ML_LATEST.read(tmp_path)
     zipped = tmp_path / "official"
     zipped.mkdir()
     with zipfile.ZipFile(zipped / "ml-latest-small.zip", "w") as archive:
         archive.writestr("ml-latest-small/ratings.csv", table)
-    in_archive = SOURCE.read(zipped)
+    in_archive = ML_LATEST.read(zipped)
     assert in_folder.rewards.tolist() == in_archive.rewards.tolist() == [2.5, 4.0, 3.0]
 
 

@@ -24,19 +24,19 @@ def swapped(results):
 
 
 def test_a_claim_that_knowing_pays_fails_where_it_does_not(results):
-    claim = claims.Pays("id", "claim", "Markov mTS", ("s",))
+    claim = claims.pays("id", "claim", "Markov mTS", ("s",))
     assert claim.check({"s": results}).holds is True
     assert claim.check({"s": swapped(results)}).holds is False
 
 
 def test_a_claim_that_knowing_does_not_pay_fails_where_it_does(results):
-    claim = claims.DoesNotPay("id", "claim", "Markov mTS", ("s",))
+    claim = claims.does_not_pay("id", "claim", "Markov mTS", ("s",))
     assert claim.check({"s": results}).holds is False
     assert claim.check({"s": swapped(results)}).holds is True
 
 
 def test_a_claim_that_little_is_lost_fails_where_much_is(results):
-    claim = claims.LosesLittle("id", "claim", "Markov mTS", ("s",))
+    claim = claims.loses_little("id", "claim", "Markov mTS", "s")
     assert claim.check({"s": results}).holds is True
     assert claim.check({"s": swapped(results)}).holds is False
 

@@ -70,7 +70,6 @@ def _draft(policy, counts):
 
     belief = policy.init()
     draft = _Draft(belief)
-    draft._own_structure()
     draft.set_of[0], draft.set_sizes[0], draft.set_checked[0] = [0, 1], [1, 1], [1, 1]
     draft.counts[0], draft.set_counts[0] = counts, counts
     return draft

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from evidence.side import generate_attributed, round_one
+from evidence.side import draw_users, generate_attributed, round_one
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import norm
@@ -222,7 +222,7 @@ def test_the_evidence_of_a_user_is_that_of_all_their_rewards():
 
 
 def recovered(truth, model) -> float:
-    users = truth.users(5_000, seed=99)
+    users = draw_users(5_000, np.random.default_rng(99))
     prior = model.gate.log_prior(users, model.log_state_prior)
     without, got, best = round_one(truth, prior, model.expected_rewards(None)[0], users)
     return (got - without) / (best - without)

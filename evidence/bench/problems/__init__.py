@@ -1,4 +1,4 @@
-"""The problems: every module of this folder has a `PROBLEM`; adding one is one file."""
+"""The problems: every module of this folder has `PROBLEMS`; adding one is one file or one entry."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from importlib import import_module
 
 from evidence.bench.problem import Problem
 
-_MODULES = sorted(module.name for module in pkgutil.iter_modules(__path__))
+_MODULES = (import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
 
-PROBLEMS: Mapping[str, Problem] = {
-    problem.name: problem
-    for problem in (import_module(f"{__name__}.{name}").PROBLEM for name in _MODULES)
-}
+PROBLEMS: Mapping[str, Problem] = dict(
+    sorted((problem.name, problem) for module in _MODULES for problem in module.PROBLEMS)
+)
 """All problems by name."""

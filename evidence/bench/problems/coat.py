@@ -25,12 +25,10 @@ def load(folder: Path, seed: int, sizes: Sizes) -> Split:
     return Split(train, random.of_users(test))
 
 
-PROBLEM = Problem(
-    name="coat",
-    about="People rate coats; models learn from coats that people chose, and play random ones.",
-    unit="star",
-    horizon=HORIZON,
-    load=load,
-    files=(CHOSEN.file, RANDOM.file),
-    forms={"all": None, "10": 10},
-)
+PROBLEMS = (
+    Problem(
+        "coat",
+        "People rate coats; models learn from coats that people chose, and play random ones.",
+        "star", HORIZON, load, (CHOSEN.file, RANDOM.file), forms={"all": None, "10": 10},
+    ),
+)  # fmt: skip

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from evidence.bench.problem import Problem, Sizes, Split, logged, table_log
+from evidence.bench.problem import LOGGED, Problem, Sizes, Split, logged, table_log
 from latentbandits.learning import Log
 from latentbandits.models.checks import FloatArray
 
-HORIZON, LOGGED = 40, 60
+HORIZON = 40
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,10 @@ def _drawn(
 
 
 TENANTS = Tenants()
-PROBLEM = Problem(
-    name="llm-routing",
-    about="Tenants with a hidden task send queries; a policy picks one of nine language models.",
-    unit="score",
-    horizon=HORIZON,
-    load=TENANTS.load,
-    files=(TENANTS.file,),
-    forms={"all": None},
-    replacement=True,
-)
+PROBLEMS = (
+    Problem(
+        "llm-routing",
+        "Tenants with a hidden task send queries; a policy picks one of nine language models.",
+        "score", HORIZON, TENANTS.load, (TENANTS.file,), forms={"all": None}, replacement=True,
+    ),
+)  # fmt: skip

@@ -37,13 +37,11 @@ def _numbered(log: Log, ids: tuple[str, ...]) -> Log:
     return replace(log, actions=place[log.actions], action_ids=ids)
 
 
-PROBLEM = Problem(
-    name="open-bandit-men",
-    about="Groups of people see clothes in a shop; models learn from a Thompson sampler's log, and "
-    "play impressions of a random one.",
-    unit="click",
-    horizon=HORIZON,
-    load=load,
-    files=FILES,
-    forms={"10": 10},
-)
+PROBLEMS = (
+    Problem(
+        "open-bandit-men",
+        "Groups of people see clothes in a shop; models learn from a Thompson sampler's log, and "
+        "play impressions of a random one.",
+        "click", HORIZON, load, FILES, forms={"10": 10},
+    ),
+)  # fmt: skip

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from functools import partial
+from typing import Literal
 
 import numpy as np
 
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits_related.proball import ProBALL
 from latentbandits_related.rank1 import Rank1Elim, Rank1ElimKL
-
-_Rank1 = TypeVar("_Rank1", Rank1Elim, Rank1ElimKL)
 
 
 def build_proball(
@@ -57,34 +56,14 @@ def build_proball(
     )
 
 
-def build_rank1elim(
+def _build_rank1(
+    kind: type[Rank1Elim] | type[Rank1ElimKL],
     horizon: int,
     n_actions: int | None = None,
     n_rows: int | None = None,
     n_columns: int | None = None,
-) -> Rank1Elim:
-    """Build Rank1Elim on `n_rows` x `n_columns` actions."""
-    return _rank1(Rank1Elim, horizon, n_actions, n_rows, n_columns)
-
-
-def build_rank1elimkl(
-    horizon: int,
-    n_actions: int | None = None,
-    n_rows: int | None = None,
-    n_columns: int | None = None,
-) -> Rank1ElimKL:
-    """Build Rank1ElimKL on `n_rows` x `n_columns` actions."""
-    return _rank1(Rank1ElimKL, horizon, n_actions, n_rows, n_columns)
-
-
-def _rank1(
-    kind: type[_Rank1],
-    horizon: int,
-    n_actions: int | None,
-    n_rows: int | None,
-    n_columns: int | None,
-) -> _Rank1:
-    """Return the policy; one of the two sizes follows from the number of actions."""
+) -> Rank1Elim | Rank1ElimKL:
+    """Build a policy on `n_rows` x `n_columns` actions; one may follow from their number."""
     if n_actions is not None and n_columns is None and n_rows:
         n_columns = n_actions // n_rows
     if n_actions is not None and n_rows is None and n_columns:
@@ -100,3 +79,7 @@ def _rank1(
             f"{n_actions}"
         )
     return kind(n_rows, n_columns, horizon)
+
+
+build_rank1elim = partial(_build_rank1, Rank1Elim)
+build_rank1elimkl = partial(_build_rank1, Rank1ElimKL)

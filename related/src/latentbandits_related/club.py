@@ -30,8 +30,10 @@ from latentbandits_related.ridge import (
     Ridge,
     add_to_ridge,
     confidence,
+    empty_ridge,
     played_features,
     pool,
+    put_one,
     weights,
 )
 
@@ -98,14 +100,13 @@ class CLUB(ClusteredUCB[ClubBelief]):
 
     def init(self, n_sessions: int = 1) -> ClubBelief:
         n, d = checks.session_count(n_sessions, None), self.n_features
-        ridge = Ridge(np.eye(d), np.zeros(d))
         return ClubBelief(
             np.zeros(n),
             chunks.repeat(empty_sums(d), n, self.n_users),
             np.zeros((n, self.n_users, d)),
             np.zeros((n, self.n_users)),
             np.tile(self._start, (n, 1)),
-            chunks.repeat(ridge, n, self.n_users),
+            chunks.repeat(empty_ridge(d), n, self.n_users),
             no_cuts(self._graph, n),
         )
 
@@ -140,17 +141,10 @@ class CLUB(ClusteredUCB[ClubBelief]):
     def _edges_to_cut(self, belief: ClubBelief, b: int, i: int) -> tuple[IntArray, IntArray]:
         """Return the neighbours of user i whose weights now differ too much, and their edges."""
         _, neighbour, edge = self._graph.edges(np.array([i]))
-        if len(neighbour) == self.n_users - 1 and len(neighbour) > 0:  # faster than indexing
-            counts, weights = belief.counts[b], belief.weights[b]
-            offset, width = weights - weights[i], confidence(counts)
-            far = (offset * offset).sum(axis=1) > (self.alpha2 * (width + width[i])) ** 2
-            suspect = np.flatnonzero(far)
-            place = suspect - (suspect > i)
-        else:
-            offset = belief.weights[b, neighbour] - belief.weights[b, i]
-            width = confidence(belief.counts[b, neighbour])
-            bound = self.alpha2 * (width + confidence(belief.counts[b, i]))
-            place = np.flatnonzero((offset * offset).sum(axis=1) > bound**2)
+        offset = belief.weights[b, neighbour] - belief.weights[b, i]
+        width = confidence(belief.counts[b])
+        bound = self.alpha2 * (width[neighbour] + width[i])
+        place = np.flatnonzero((offset * offset).sum(axis=1) > bound**2)
         if len(place) == 0:
             return place, place
         place = place[alive(belief.cuts, b, edge[place])]
@@ -175,9 +169,4 @@ def _rebuild(
     """Return `pooled` with the regression of a new component, from the sums of its users."""
     gram = chunks.select(users, 0, b, part).sum(axis=0)
     products = chunks.select(users, 1, b, part).sum(axis=0)
-    ridge = pool(gram, products)
-    n = len(pooled[0].inverse)
-    where = np.arange(n) == b
-    row = np.full(n, part[0])
-    full = Ridge(*(np.broadcast_to(value, (n, *value.shape)) for value in ridge))
-    return chunks.put(pooled, row, full, where)
+    return put_one(pooled, b, int(part[0]), pool(gram, products))

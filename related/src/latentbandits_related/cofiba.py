@@ -122,11 +122,8 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
         scores = np.full((len(asked.context.user), self._items.shape[1]), -np.inf)
         for b, i in enumerate(asked.context.user.tolist()):
             items, cluster = self._item_features(b), belief.item_cluster[b]
-            shown = (
-                np.arange(len(items))
-                if asked.eligible is None
-                else np.flatnonzero(asked.eligible[b])
-            )
+            offered = np.ones(len(items)) if asked.eligible is None else asked.eligible[b]
+            shown = np.flatnonzero(offered)
             for h in np.unique(cluster[shown]).tolist():
                 mine = shown[cluster[shown] == h]
                 label = belief.user_cluster[b, h]
@@ -146,15 +143,8 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
         gram, products = belief.gram.copy(), belief.products.copy()
         gram[population, user] += x[:, :, None] * x[:, None, :]
         products[population, user] += x * outcome.reward[:, None]
-        after = CofibaBelief(
-            belief.rounds + 1,
-            gram,
-            products,
-            belief.item_cuts.copy(),
-            belief.item_cluster.copy(),
-            belief.user_cuts.copy(),
-            belief.user_cluster.copy(),
-        )
+        graphs = (array.copy() for array in belief[3:])
+        after = CofibaBelief(belief.rounds + 1, gram, products, *graphs)
         for b, (i, item) in enumerate(zip(user.tolist(), outcome.action.tolist(), strict=True)):
             self._cut(after, b, i, item)
         return after

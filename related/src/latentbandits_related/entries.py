@@ -5,124 +5,53 @@ A builder is a text, "module:name", so that a policy is imported when it is firs
 
 from latentbandits.policies.registry import Entry
 
-_PACKAGE = "latentbandits_related"
 
-SingleKUCB = Entry(
-    "SingleKUCB",
-    f"{_PACKAGE}.structured:SingleKUCB",
-    source="after Maillard & Mannor 2014",
-    summary="optimism over the states that every action's average allows",
-    on_request=True,
-)
-UCBS = Entry(
-    "UCBS",
-    f"{_PACKAGE}.structured:UCBS",
-    source="Lattimore & Munos 2014",
-    summary="the largest mean reward over the states that are allowed",
-    on_request=True,
-)
-UCBC = Entry(
-    "UCBC",
-    f"{_PACKAGE}.structured:UCBC",
-    source="Gupta et al. 2021",
-    summary="UCB among the actions that are best in some allowed state",
-    on_request=True,
-)
-TSC = Entry(
-    "TSC",
-    f"{_PACKAGE}.structured:TSC",
-    source="Gupta et al. 2021",
-    summary="Thompson sampling among the actions that are best in some allowed state",
-    on_request=True,
-)
-PolicyReuse = Entry(
-    "PolicyReuse",
-    f"{_PACKAGE}.policy_reuse:PolicyReuse",
-    source="Rosman, Hawasly & Ramamoorthy 2016",
-    summary="choose among the states' best actions by information or improvement",
-    on_request=True,
-)
-LatentOrderTS = Entry(
-    "LatentOrderTS",
-    f"{_PACKAGE}.latent_order:LatentOrderTS",
-    source="after Carlsson, Mwai & Johansson 2026",
-    summary="Thompson sampling of the state by its order of actions only",
-    on_request=True,
-)
-ProBALL = Entry(
-    "ProBALL",
-    f"{_PACKAGE}.builders:build_proball",
-    source="after Kausik, Tan & Tewari 2025",
-    summary="LinUCB in the subspace of a prior that was learned offline",
-    on_request=True,
-)
-Rank1Elim = Entry(
-    "Rank1Elim",
-    f"{_PACKAGE}.builders:build_rank1elim",
-    source="Katariya et al. 2017a",
-    summary="eliminate rows and columns; actions are pairs of them",
-    on_request=True,
-)
-Rank1ElimKL = Entry(
-    "Rank1ElimKL",
-    f"{_PACKAGE}.builders:build_rank1elimkl",
-    source="Katariya et al. 2017b",
-    summary="Rank1Elim with bounds for clicks",
-    on_request=True,
-)
-ParticleMF = Entry(
-    "ParticleMF",
-    f"{_PACKAGE}.particle_mf:ParticleMF",
-    scope="population",
-    source="Kawale et al. 2015",
-    summary="Thompson sampling of a matrix factorisation by particles, weights corrected",
-)
-NMFBandit = Entry(
-    "NMFBandit",
-    f"{_PACKAGE}.nmf:NMFBandit",
-    scope="population",
-    source="after Sen et al. 2017",
-    summary="epsilon-greedy on a non-negative factorisation of users and items",
-)
-COFIBA = Entry(
-    "COFIBA",
-    f"{_PACKAGE}.cofiba:COFIBA",
-    scope="population",
-    source="Li, Karatzoglou & Gentile 2016",
-    summary="LinUCB on clusters of users for every cluster of items",
-)
-CLUB = Entry(
-    "CLUB",
-    f"{_PACKAGE}.club:CLUB",
-    scope="population",
-    source="Gentile, Li & Zappella 2014",
-    summary="LinUCB on clusters of users, found by cutting a graph",
-)
-SCLUB = Entry(
-    "SCLUB",
-    f"{_PACKAGE}.sclub:SCLUB",
-    scope="population",
-    source="Li, Chen, Li & Leung 2019",
-    summary="LinUCB on sets of users that split and merge",
-)
-DynUCB = Entry(
-    "DynUCB",
-    f"{_PACKAGE}.dynucb:DynUCB",
-    scope="population",
-    source="Nguyen & Lauw 2014",
-    summary="LinUCB on k clusters of users, who move to the nearest",
-)
-MetaTS = Entry(
-    "MetaTS",
-    f"{_PACKAGE}.meta:MetaTS",
-    scope="population",
-    source="Kveton et al. 2021",
-    summary="HierTS whose mean is drawn once for every user",
-)
-AdaTS = Entry(
-    "AdaTS",
-    f"{_PACKAGE}.meta:AdaTS",
-    scope="population",
-    source="Basu et al. 2021",
-    summary="HierTS whose users keep the prior of their start",
-)
+def _session(name: str, builder: str, source: str, summary: str) -> Entry:
+    """Return the entry of a policy of one session, which `simulate` plays only if it is named."""
+    build = f"latentbandits_related.{builder}"
+    return Entry(name, build, source=source, summary=summary, on_request=True)
+
+
+def _population(name: str, builder: str, source: str, summary: str) -> Entry:
+    """Return the entry of a policy that learns across the users of a population."""
+    build = f"latentbandits_related.{builder}"
+    return Entry(name, build, "population", source, summary)
+
+
+# fmt: off
+SingleKUCB = _session("SingleKUCB", "structured:SingleKUCB", "after Maillard & Mannor 2014",
+    "optimism over the states that every action's average allows")
+UCBS = _session("UCBS", "structured:UCBS", "Lattimore & Munos 2014",
+    "the largest mean reward over the states that are allowed")
+UCBC = _session("UCBC", "structured:UCBC", "Gupta et al. 2021",
+    "UCB among the actions that are best in some allowed state")
+TSC = _session("TSC", "structured:TSC", "Gupta et al. 2021",
+    "Thompson sampling among the actions that are best in some allowed state")
+PolicyReuse = _session("PolicyReuse", "policy_reuse:PolicyReuse",
+    "Rosman, Hawasly & Ramamoorthy 2016",
+    "choose among the states' best actions by information or improvement")
+LatentOrderTS = _session("LatentOrderTS", "latent_order:LatentOrderTS",
+    "after Carlsson, Mwai & Johansson 2026",
+    "Thompson sampling of the state by its order of actions only")
+ProBALL = _session("ProBALL", "builders:build_proball", "after Kausik, Tan & Tewari 2025",
+    "LinUCB in the subspace of a prior that was learned offline")
+Rank1Elim = _session("Rank1Elim", "builders:build_rank1elim", "Katariya et al. 2017a",
+    "eliminate rows and columns; actions are pairs of them")
+Rank1ElimKL = _session("Rank1ElimKL", "builders:build_rank1elimkl", "Katariya et al. 2017b",
+    "Rank1Elim with bounds for clicks")
+ParticleMF = _population("ParticleMF", "particle_mf:ParticleMF", "Kawale et al. 2015",
+    "Thompson sampling of a matrix factorisation by particles, weights corrected")
+NMFBandit = _population("NMFBandit", "nmf:NMFBandit", "after Sen et al. 2017",
+    "epsilon-greedy on a non-negative factorisation of users and items")
+COFIBA = _population("COFIBA", "cofiba:COFIBA", "Li, Karatzoglou & Gentile 2016",
+    "LinUCB on clusters of users for every cluster of items")
+CLUB = _population("CLUB", "club:CLUB", "Gentile, Li & Zappella 2014",
+    "LinUCB on clusters of users, found by cutting a graph")
+SCLUB = _population("SCLUB", "sclub:SCLUB", "Li, Chen, Li & Leung 2019",
+    "LinUCB on sets of users that split and merge")
+DynUCB = _population("DynUCB", "dynucb:DynUCB", "Nguyen & Lauw 2014",
+    "LinUCB on k clusters of users, who move to the nearest")
+MetaTS = _population("MetaTS", "meta:MetaTS", "Kveton et al. 2021",
+    "HierTS whose mean is drawn once for every user")
+AdaTS = _population("AdaTS", "meta:AdaTS", "Basu et al. 2021",
+    "HierTS whose users keep the prior of their start")

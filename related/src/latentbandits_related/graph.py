@@ -73,11 +73,6 @@ class SparseGraph:
         self._start = np.searchsorted(ends[order, 0], np.arange(n_nodes + 1))
 
     def edges(self, node: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        if len(node) == 1:
-            i = int(node[0])
-            where = slice(self._start[i], self._start[i + 1])
-            neighbour = self._neighbour[where]
-            return np.full(len(neighbour), i), neighbour, self._edge[where]
         size = self._start[node + 1] - self._start[node]
         offset = np.arange(int(size.sum())) - np.repeat(size.cumsum() - size, size)
         place = np.repeat(self._start[node], size) + offset

@@ -8,7 +8,7 @@ V = lambda I + sum xx' gives LinUCB's bound full(x).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ class RoundSums(NamedTuple):
     rounds: FloatArray  # (n,)
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False)
 class ProBALL(LargestScore[RoundSums]):
     """ProBALL-UCB after Kausik, Tan & Tewari (2025), and the minimum of its two upper bounds.
 
@@ -62,59 +62,42 @@ class ProBALL(LargestScore[RoundSums]):
     array([0])
     """
 
-    basis: FloatArray  # (d, k), orthonormal columns
+    basis: Any  # (d, k), orthonormal columns
     error: float
     noise: float
     horizon: int
-    combine: Literal["switch", "min"]
-    ridge: float
-    bound: float
-    length: float
-    scale: float
-    tau: float
-    threshold: float
+    combine: Literal["switch", "min"] = "min"
+    _: KW_ONLY
+    ridge: float = 1.0
+    bound: float = 1.0
+    length: float = 1.0
+    scale: float = 1.0
+    tau: float | None = None
+    threshold: float | None = None
 
-    def __init__(
-        self,
-        basis: ArrayLike,
-        error: float,
-        noise: float,
-        horizon: int,
-        combine: Literal["switch", "min"] = "min",
-        *,
-        ridge: float = 1.0,
-        bound: float = 1.0,
-        length: float = 1.0,
-        scale: float = 1.0,
-        tau: float | None = None,
-        threshold: float | None = None,
-    ) -> None:
-        columns = checks.finite_array("basis", basis, (2,))
-        if columns.shape[1] > columns.shape[0]:
+    def __post_init__(self) -> None:
+        columns = checks.finite_array("basis", self.basis, (2,))
+        d, k = columns.shape
+        if k > d:
             raise ValueError(f"basis must be (d, k) with k <= d; got {columns.shape}")
-        gap = np.abs(columns.T @ columns - np.eye(columns.shape[1])).max()
+        gap = np.abs(columns.T @ columns - np.eye(k)).max()
         if gap > 1e-6:
             raise ValueError(
                 f"basis must have orthonormal columns; U'U differs from I by {gap:.2g}: take the "
                 "Q of numpy.linalg.qr"
             )
-        if combine not in ("switch", "min"):
-            raise ValueError(f"combine must be 'switch' or 'min'; got {combine!r}")
-        if not (math.isfinite(error) and error >= 0):
-            raise ValueError(f"error must be a finite number of at least zero; got {error}")
-        checks.positive_count("horizon", horizon)
-        edge = math.sqrt(len(columns)) if threshold is None else threshold
-        pace = float(len(columns)) if tau is None else tau
-        values: dict[str, Any] = dict(
-            basis=checks.frozen(columns), error=float(error), horizon=horizon, combine=combine
-        )
-        for name, value in dict(
-            noise=noise, ridge=ridge, bound=bound, length=length, scale=scale, tau=pace,
-            threshold=edge,
-        ).items():  # fmt: skip
-            values[name] = checks.positive_number(name, value)
-        for name, value in values.items():
+        if self.combine not in ("switch", "min"):
+            raise ValueError(f"combine must be 'switch' or 'min'; got {self.combine!r}")
+        if not (math.isfinite(self.error) and self.error >= 0):
+            raise ValueError(f"error must be a finite number of at least zero; got {self.error}")
+        checks.positive_count("horizon", self.horizon)
+        for name in ("noise", "ridge", "bound", "length", "scale"):
+            checks.positive_number(name, getattr(self, name))
+        for name, usual in (("tau", float(d)), ("threshold", math.sqrt(d))):
+            value = getattr(self, name)
+            value = usual if value is None else checks.positive_number(name, value)
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "basis", checks.frozen(columns))
 
     def init(self, n_sessions: int = 1) -> RoundSums:
         n, d = checks.session_count(n_sessions, None), len(self.basis)

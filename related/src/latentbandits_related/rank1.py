@@ -38,10 +38,12 @@ class Rank1Belief(NamedTuple):
     fixed: IntArray  # (n,): the column of this row sweep, or the row of this column sweep
 
 
+@dataclass(frozen=True, eq=False)
 class _Rank1(CheckedPolicy[Rank1Belief], ABC):
     """Sweeps over rows with a random column, and over columns with a random row."""
 
     order_free: ClassVar[bool] = False
+    _constant: ClassVar[float]  # the c of n_l = ceil(c ln n / gap_l^2)
 
     n_rows: int
     n_columns: int
@@ -53,11 +55,6 @@ class _Rank1(CheckedPolicy[Rank1Belief], ABC):
         checks.positive_count("horizon", self.horizon)
         if self.horizon < 3:
             raise ValueError(f"horizon must be at least 3, for ln ln n; got {self.horizon}")
-
-    @property
-    @abstractmethod
-    def _constant(self) -> float:
-        """The c of n_l = ceil(c ln n / gap_l^2)."""
 
     @abstractmethod
     def _bounds(self, means: FloatArray, n_plays: int) -> tuple[FloatArray, FloatArray]:
@@ -207,13 +204,7 @@ class Rank1Elim(_Rank1):
     (28, 111)
     """
 
-    n_rows: int
-    n_columns: int
-    horizon: int
-
-    @property
-    def _constant(self) -> float:
-        return 4.0
+    _constant: ClassVar[float] = 4.0
 
     def _bounds(self, means: FloatArray, n_plays: int) -> tuple[FloatArray, FloatArray]:
         width = math.sqrt(math.log(self.horizon) / n_plays)
@@ -235,13 +226,7 @@ class Rank1ElimKL(_Rank1):
     111
     """
 
-    n_rows: int
-    n_columns: int
-    horizon: int
-
-    @property
-    def _constant(self) -> float:
-        return 16.0
+    _constant: ClassVar[float] = 16.0
 
     def _check_reward(self, reward: FloatArray) -> None:
         if ((reward != 0) & (reward != 1)).any():

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from latentbandits.models.checks import FloatArray, IntArray, positive_count, positive_number
 from latentbandits.policies.checked import Asked, Outcome
 from latentbandits.policies.protocol import BeliefT
+from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import ScoredPopulation, Sums, invert
+
+ChunkT = TypeVar("ChunkT", Sums, "Ridge")
 
 
 class Ridge(NamedTuple):
@@ -45,6 +48,17 @@ def weights(sums: Sums) -> FloatArray:
     return np.asarray(solved[..., 0], np.float64)
 
 
+def put_one(
+    rows: tuple[ChunkT, ...], population: int, row: int, value: ChunkT
+) -> tuple[ChunkT, ...]:
+    """Return chunks of regressions or sums with one row of one population replaced."""
+    place, inside = divmod(row, chunks.ROWS)
+    fields = [field.copy() for field in rows[place]]
+    for field, new in zip(fields, value, strict=True):
+        field[population, inside] = new
+    return (*rows[:place], type(value)(*fields), *rows[place + 1 :])
+
+
 def optimistic_index(
     ridge: Ridge, features: FloatArray, alpha: float, rounds: FloatArray
 ) -> FloatArray:
@@ -63,7 +77,7 @@ def optimistic_index(
     return index
 
 
-def confidence(rounds: FloatArray) -> FloatArray:
+def confidence(rounds: FloatArray | float) -> Any:
     """Return F(T) = sqrt((1 + ln(1 + T)) / (1 + T)) of CLUB and SCLUB.
 
     >>> confidence(np.array([0.0, 3.0])).round(4)

@@ -25,6 +25,7 @@ from latentbandits_related.ridge import (
     confidence,
     empty_ridge,
     played_features,
+    put_one,
     weights,
 )
 
@@ -146,11 +147,11 @@ class SCLUB(ClusteredUCB[SclubBelief]):
     ) -> bool:
         """Return whether the weights or visits of user i differ too much from those of set j."""
         offset = own_weights - draft.start_weights[b, j]
-        width = _confidence(draft.counts[b, i]) + _confidence(draft.start_counts[b, j])
+        width = confidence(draft.counts[b, i]) + confidence(draft.start_counts[b, j])
         if math.sqrt(offset @ offset) > self.a_theta * width:
             return True
         average = draft.set_counts[b, j] / draft.set_sizes[b, j]
-        return bool(abs(draft.counts[b, i] - average) / t > self.a_p * _confidence(t))
+        return bool(abs(draft.counts[b, i] - average) / t > self.a_p * confidence(t))
 
     def _merge(self, draft: _Draft, b: int, j: int, t: float) -> None:
         """Merge set j with every checked set that is like it, one after another."""
@@ -164,10 +165,10 @@ class SCLUB(ClusteredUCB[SclubBelief]):
                 return
             offset = draft.set_weights[b, other] - draft.set_weights[b, j]
             counts = draft.set_counts[b, other]
-            width = confidence(counts) + _confidence(draft.set_counts[b, j])
+            width = confidence(counts) + confidence(draft.set_counts[b, j])
             share = (counts / sizes[other] - draft.set_counts[b, j] / sizes[j]) / t
             like = (offset * offset).sum(axis=1) < (self.a_theta / 2 * width) ** 2
-            like &= np.abs(share) < self.a_p / 2 * _confidence(t)
+            like &= np.abs(share) < self.a_p / 2 * confidence(t)
             if not like.any():
                 return
             k = int(other[like.argmax()])
@@ -176,25 +177,21 @@ class SCLUB(ClusteredUCB[SclubBelief]):
 
 
 class _Draft:
-    """A belief under construction: arrays that change are copied once, chunks when written."""
+    """A belief under construction: its arrays are copies, its chunks are replaced when written."""
 
     def __init__(self, belief: SclubBelief) -> None:
-        self.users, self.set_sums, self.set_ridges = (
-            belief.users,
-            belief.set_sums,
-            belief.set_ridges,
-        )
+        self.users, self.set_sums = belief.users, belief.set_sums
+        self.set_ridges = belief.set_ridges
         self.counts, self.checked = belief.counts.copy(), belief.checked.copy()
-        self.set_of = belief.set_of
+        self.set_of = belief.set_of.copy()
         self.set_weights, self.set_counts = belief.set_weights.copy(), belief.set_counts.copy()
         self.set_sizes, self.set_checked = belief.set_sizes.copy(), belief.set_checked.copy()
-        self.start_weights, self.start_counts = belief.start_weights, belief.start_counts
-        self._fresh = False
+        self.start_weights = belief.start_weights.copy()
+        self.start_counts = belief.start_counts.copy()
 
     def split(self, b: int, i: int, j: int, sums: Sums) -> int:
         """Move user i from set j to an empty set, and return it."""
         new = int(self.set_sizes[b].argmin())
-        self._own_structure()
         self.set_of[b, i] = new
         self.set_sizes[b, [j, new]] += [-1, 1]
         self.set_checked[b, j] -= 1
@@ -210,7 +207,6 @@ class _Draft:
 
     def merge(self, b: int, j: int, k: int) -> None:
         """Move all users of set k to set j."""
-        self._own_structure()
         self.set_of[b, self.set_of[b] == k] = j
         for array in (self.set_sizes, self.set_checked, self.set_counts):
             array[b, j] += array[b, k]
@@ -222,7 +218,6 @@ class _Draft:
         self.start_counts[b, j] = self.set_counts[b, j]
 
     def start_phase(self, b: int) -> None:
-        self._own_structure()
         self.checked[b] = False
         self.set_checked[b] = 0
         self.start_weights[b] = self.set_weights[b]
@@ -235,13 +230,6 @@ class _Draft:
             self.start_weights, self.start_counts,
         )  # fmt: skip
 
-    def _own_structure(self) -> None:
-        if not self._fresh:
-            self.set_of = self.set_of.copy()
-            self.start_weights = self.start_weights.copy()
-            self.start_counts = self.start_counts.copy()
-            self._fresh = True
-
     def _sums(self, b: int, j: int) -> Sums:
         row = np.array([j])
         return Sums(*(chunks.select(self.set_sums, f, b, row)[0] for f in range(2)))
@@ -250,20 +238,8 @@ class _Draft:
         """Set the sums of a set, and rebuild its regression."""
         inverse = invert(np.eye(len(sums.products)) + sums.gram)
         self.set_weights[b, j] = inverse @ sums.products
-        n = len(self.counts)
-        where, row = np.arange(n) == b, np.full(n, j)
-        self.set_sums = chunks.put(
-            self.set_sums, row, Sums(*(np.broadcast_to(v, (n, *v.shape)) for v in sums)), where
-        )
-        ridge = Ridge(inverse, sums.products)
-        self.set_ridges = chunks.put(
-            self.set_ridges, row, Ridge(*(np.broadcast_to(v, (n, *v.shape)) for v in ridge)), where
-        )
-
-
-def _confidence(rounds: float) -> float:
-    """Return `confidence` of one number, faster than on an array."""
-    return math.sqrt((1 + math.log1p(rounds)) / (1 + rounds))
+        self.set_sums = put_one(self.set_sums, b, j, sums)
+        self.set_ridges = put_one(self.set_ridges, b, j, Ridge(inverse, sums.products))
 
 
 def _phase_ends(rounds: float) -> bool:

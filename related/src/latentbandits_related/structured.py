@@ -23,11 +23,12 @@ from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent.ucb import BestPair
 
 
+@dataclass(frozen=True, eq=False)
 class _Structured(LatentPolicy[ArmStatistics], ABC):
     """Counts and sums of every action, and the states that they allow."""
 
     model: KnownModel
-    alpha: float
+    alpha: float = 3.0
 
     def __post_init__(self) -> None:
         checks.positive_number("alpha", self.alpha)
@@ -111,9 +112,6 @@ class SingleKUCB(_BestAllowed):
     array([0])
     """
 
-    model: KnownModel
-    alpha: float = 3.0
-
     def _states(self, belief: ArmStatistics) -> BoolArray:
         allowed = self._allowed(belief)
         empty = ~allowed.any(axis=1)
@@ -139,9 +137,6 @@ class UCBS(_BestAllowed):
     >>> policy.decide(policy.init(), None, np.random.default_rng(0)).action
     array([0])
     """
-
-    model: KnownModel
-    alpha: float = 3.0
 
     def _states(self, belief: ArmStatistics) -> BoolArray:
         return self._allowed(belief)
@@ -195,8 +190,6 @@ class UCBC(LargestScore[ArmStatistics], _Competitive):
     array([[0.5, 0.5, 0. ]])
     """
 
-    model: KnownModel
-    alpha: float = 3.0
     every_action_first: bool = False
 
     def _scores(self, belief: ArmStatistics, asked: Asked) -> FloatArray:
@@ -229,8 +222,6 @@ class TSC(_Competitive):
     array([[0.5, 0.5, 0. ]])
     """
 
-    model: KnownModel
-    alpha: float = 3.0
     beta: float = 1.0
     every_action_first: bool = False
 

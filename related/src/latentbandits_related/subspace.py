@@ -9,7 +9,7 @@ estimates E[beta beta']. That is right only if the logging policy did not depend
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,7 +55,6 @@ def learn_subspace(
     ridge: float = 1.0,
     n_bootstrap: int = 50,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
 ) -> Subspace:
     """Learn the users' subspace from many short trajectories (SOLD; Kausik, Tan & Tewari 2025).
 
@@ -71,7 +70,6 @@ def learn_subspace(
         ridge: added to the second moment of each user's features.
         n_bootstrap: number of resamples of the users.
         seed: of the split of trajectories and of the resamples.
-        progress: called with 1 after each resample.
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(400, 8, 3))
@@ -92,9 +90,7 @@ def learn_subspace(
     n, d = len(halves), widths.pop()
     everyone = np.arange(n)
     moment = _second_moment(estimates, everyone, ridge)
-    values, vectors = np.linalg.eigh(moment)
-    order = np.argsort(-values)
-    values, vectors = values[order], vectors[:, order]
+    values, vectors = _eigenvectors(moment)
     k = _rank(values) if rank is None else checks.positive_count("rank", rank)
     if k > d:
         raise ValueError(f"rank must be at most the {d} features; got {k}")
@@ -102,21 +98,14 @@ def learn_subspace(
     rng = np.random.default_rng(seed)
     distances = []
     for _ in range(n_bootstrap):
-        sample = rng.integers(n, size=n)
-        distances.append(
-            subspace_distance(basis, _top(_second_moment(estimates, sample, ridge), k))
-        )
-        if progress is not None:
-            progress(1)
-    mean = np.mean(
-        [
-            np.linalg.solve(_shrinkage(e, everyone, ridge), e.weights.mean(axis=0))
-            for e in estimates
-        ],
-        axis=0,
-    )
+        moved = _eigenvectors(_second_moment(estimates, rng.integers(n, size=n), ridge))[1]
+        distances.append(subspace_distance(basis, moved[:, :k]))
+    means = [
+        np.linalg.solve(_shrinkage(half, everyone, ridge), half.weights.mean(axis=0))
+        for half in estimates
+    ]
     error = float(np.mean(distances)) if distances else float("nan")
-    return Subspace(basis, values, moment, mean, error, n)
+    return Subspace(basis, values, moment, np.mean(means, axis=0), error, n)
 
 
 def subspace_distance(one: FloatArray, other: FloatArray) -> float:
@@ -184,9 +173,11 @@ def _second_moment(halves: list[_Half], users: IntArray, ridge: float) -> FloatA
     return np.asarray((full + full.T) / 2, np.float64)
 
 
-def _top(moment: FloatArray, k: int) -> FloatArray:
+def _eigenvectors(moment: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the eigenvalues of a symmetric matrix, falling, and their vectors as columns."""
     values, vectors = np.linalg.eigh(moment)
-    return np.asarray(vectors[:, np.argsort(-values)[:k]], np.float64)
+    order = np.argsort(-values)
+    return values[order], vectors[:, order]
 
 
 def _rank(values: FloatArray) -> int:

@@ -9,10 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from latentbandits.environments.protocol import Environment
-from latentbandits.options import Option
+from latentbandits.options import Option, choose
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.report.report import Claim, Estimate, Progress, Report, Table, all_positive
 from latentbandits.simulation import simulate
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 Policies = Mapping[str, AnyPolicy | PolicyMaker]
 J = TypeVar("J")
+K = TypeVar("K")
 R = TypeVar("R")
 
 
@@ -52,6 +54,15 @@ class Work:
             results.append(result)
             self.progress.advance(1)
         return results
+
+    def map_groups(
+        self, description: str, measure: Callable[[J], R], jobs: Mapping[K, Sequence[J]]
+    ) -> dict[K, list[R]]:
+        """Return `measure` of every job, by the group of the job."""
+        results = iter(
+            self.map(description, measure, [job for some in jobs.values() for job in some])
+        )
+        return {key: list(islice(results, len(some))) for key, some in jobs.items()}
 
     def play(self, description: str, setting: Setting, **changes: Any) -> Results:
         """Play a setting with the options' runs, horizon, seed and windows, or with `changes`."""
@@ -92,8 +103,25 @@ class Experiment(ABC):
     help: str
     options: tuple[Option, ...] = ()
 
-    def check(self, arguments: argparse.Namespace) -> None:  # noqa: B027 - most need no check
+    def choices(self, arguments: argparse.Namespace) -> Mapping[str, Iterable[str]]:
+        """Return the names that options of several names accept; if none is given, all are meant.
+
+        The keys are those of the options.
+        """
+        return {}
+
+    def check(self, arguments: argparse.Namespace) -> None:
         """Raise ValueError for options that cannot be run, before any work."""
+        self._chosen(arguments)
+
+    def _chosen(self, arguments: argparse.Namespace) -> argparse.Namespace:
+        """Return the options with the names that are meant."""
+        kinds = {option.key: (option.metavar or option.key).lower() for option in self.options}
+        chosen = {
+            key: choose(kinds[key], getattr(arguments, key), known)
+            for key, known in self.choices(arguments).items()
+        }
+        return argparse.Namespace(**{**vars(arguments), **chosen})
 
     @abstractmethod
     def measure(self, work: Work) -> Report:
@@ -112,7 +140,7 @@ class Experiment(ABC):
         self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         """Run the experiment and return its report; `executor` runs parts in other processes."""
-        started = time.perf_counter()
+        started, arguments = time.perf_counter(), self._chosen(arguments)
         report = self.measure(Work(arguments, executor, progress))
         settings = {o.key: getattr(arguments, o.key) for o in self.options if o.recorded}
         settings |= {"seed": arguments.seed, **report.settings}
@@ -182,6 +210,23 @@ def check_all(claims: Iterable[Checkable], results: BySetting) -> list[Claim]:
         return []
     played = set.intersection(*(set(result) for result in results.values()))
     return [claim.check(results) for claim in claims if played.issuperset(claim.policies)]
+
+
+Judgement = Callable[[BySetting], tuple[str, str, bool | None]]
+"""A function of results that returns what is predicted, what was measured, and whether it holds."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim about `policies` that a function of the results judges."""
+
+    id: str
+    claim: str
+    policies: tuple[str, ...]
+    judge: Judgement
+
+    def check(self, results: BySetting) -> Claim:
+        return Claim(self.id, self.claim, *self.judge(results))
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +16,7 @@ from latentbandits_related.nmf import NMFBandit
 from latentbandits_related.particle_mf import Factor, ParticleMF
 from latentbandits_related.per_user import PerUser
 from latentbandits_related.reproduce.baselines import RidgeALS
-from latentbandits_related.reproduce.table import Column, Reference, RelatedTable, Row
+from latentbandits_related.reproduce.table import Column, Reference, RelatedTable, Row, always
 
 USERS, ITEMS, RANK, NOISE, ROUNDS = 50, 60, 3, 0.25, 10_000
 KNOWN = "TS, item factors known"
@@ -87,12 +85,8 @@ def _column(
     rows = {}
     for name, policy in policies.items():
         world = Population(users, items, NOISE, item_ids=name not in (KNOWN, MOMENTS))
-        rows[name] = Row(world, _always(policy), references.get(name))
+        rows[name] = Row(world, always(policy), references.get(name))
     return Column(f"c={concentration:g}", rows, runs, rounds)
-
-
-def _always(policy: AnyPolicy) -> Callable[[Any], AnyPolicy]:
-    return lambda model: policy
 
 
 TABLE = RelatedTable("iv", "Users times items: 50 x 60, rank 3", columns, True)

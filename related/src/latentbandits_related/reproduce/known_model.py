@@ -16,7 +16,7 @@ from latentbandits.policies import TS, UCB1, mmTS, mTS, mUCB
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits_related.latent_order import LatentOrderTS
 from latentbandits_related.policy_reuse import PolicyReuse
-from latentbandits_related.reproduce.table import Column, Reference, RelatedTable, Row
+from latentbandits_related.reproduce.table import Column, Reference, RelatedTable, Row, always
 from latentbandits_related.structured import TSC, UCBC, UCBS, SingleKUCB
 
 HORIZON = 500
@@ -48,15 +48,11 @@ def wide_mmts(model: GaussianArms) -> mmTS:
     return mmTS(GaussianArms(model.means, model.noise, 0.2))
 
 
-def _always(policy: AnyPolicy) -> Callable[[Any], AnyPolicy]:
-    return lambda model: policy
-
-
 Values = tuple[tuple[float, float] | None, tuple[float, float] | None, tuple[float, float] | None]
 
 POLICIES: Mapping[str, tuple[Callable[[Any], AnyPolicy], Values, int]] = {
-    "UCB1(scale=0.5)": (_always(UCB1(10, 0.5)), ((46.8, .5), (46.8, .5), (46.8, .5)), 500),
-    "TS": (_always(TS(10, 0.5, 0.5, (1 / 12) ** 0.5)), ((35.9, .7), (35.9, .7), (35.9, .7)), 500),
+    "UCB1(scale=0.5)": (always(UCB1(10, 0.5)), ((46.8, .5), (46.8, .5), (46.8, .5)), 500),
+    "TS": (always(TS(10, 0.5, 0.5, (1 / 12) ** 0.5)), ((35.9, .7), (35.9, .7), (35.9, .7)), 500),
     "mUCB": (partial(mUCB, horizon=HORIZON), ((28.7, 1.1), (30.9, 1.3), (64.3, 2.4)), 500),
     "mTS": (mTS, ((4.1, .2), (6.0, .5), (51.9, 2.7)), 500),
     "mmTS, spread .2": (wide_mmts, (None, (23.5, .5), (27.2, .6)), 500),

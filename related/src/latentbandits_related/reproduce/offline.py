@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -98,13 +99,7 @@ def learn_offline(truth: FloatArray, n_users: int) -> Offline:
     rewards = (x @ weights[:, :, None])[:, :, 0]
     rewards = rewards + NOISE * rng.standard_normal(rewards.shape)
     subspace = learn_subspace(x, rewards, RANK, n_bootstrap=0)
-    return Offline(
-        truth,
-        subspace,
-        subspace_distance(subspace.basis, truth),
-        x,
-        rewards,
-    )
+    return Offline(truth, subspace, subspace_distance(subspace.basis, truth), x, rewards)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,29 +115,36 @@ class SubspaceInstances:
         return Round(features, means, means + NOISE * rng.standard_normal(means.shape))
 
 
-def _proball(
-    known: Offline, basis: str, error: float | None, scale: float, combine: Any
-) -> ProBALL:
-    columns = {"all": np.eye(D), "found": known.learned.basis, "true": known.truth}[basis]
-    delta = known.error if error is None else error
-    return ProBALL(columns, delta, NOISE, ROUNDS, combine, bound=BOUND, length=LENGTH, scale=scale)
+Maker = Callable[[Offline], AnyPolicy]
 
 
-def _linear(kind: str, prior: str, known: Offline) -> AnyPolicy:
-    """Return a Bayesian policy with the wide, the empirical-Bayes or the true prior."""
-    if prior == "wide":
-        model = LinearGaussian(np.zeros((1, D)), NOISE, np.eye(D)[None])
-    elif prior == "EB":
-        model = known.prior
-    else:
-        model = LinearGaussian(np.zeros((1, D)), NOISE, (known.truth @ known.truth.T)[None])
-    if kind == "TS":
-        return mmTS(model)
-    return mmGreedy(model) if kind == "greedy" else mmBayesUCB(model, QUANTILE)
+def _proball(basis: str, error: float | None, scale: float, combine: Any) -> Maker:
+    """Return a maker of ProBALL; `error` None is that of the learned subspace."""
+
+    def make(known: Offline) -> ProBALL:
+        columns = {"all": np.eye(D), "found": known.learned.basis, "true": known.truth}[basis]
+        return ProBALL(
+            columns, known.error if error is None else error, NOISE, ROUNDS, combine,
+            bound=BOUND, length=LENGTH, scale=scale,
+        )  # fmt: skip
+
+    return make
 
 
-def _states(known: Offline) -> AnyPolicy:
-    return mmTS(known.states)
+def _prior(kind: str, known: Offline) -> LinearGaussian:
+    """Return the wide, the empirical-Bayes or the true prior."""
+    if kind == "EB":
+        return known.prior
+    covariance = np.eye(D) if kind == "wide" else known.truth @ known.truth.T
+    return LinearGaussian(np.zeros((1, D)), NOISE, covariance[None])
+
+
+def _thompson(prior: str) -> Maker:
+    return lambda known: mmTS(_prior(prior, known))
+
+
+def _ucb(prior: str) -> Maker:
+    return lambda known: mmBayesUCB(_prior(prior, known), QUANTILE)
 
 
 def _certain_states(known: Offline) -> AnyPolicy:
@@ -150,49 +152,39 @@ def _certain_states(known: Offline) -> AnyPolicy:
     return mTS(LinearGaussian(model.weights, NOISE, state_prior=model.state_prior))
 
 
+Pair = tuple[float, float]
+
+POLICIES: Mapping[str, tuple[Maker, Pair, Pair]] = {
+    "LinUCB, theory": (_proball("all", 0.0, 1.0, "min"), (83.3, 2.1), (83.3, 2.1)),
+    "LinUCB, x .3": (_proball("all", 0.0, 0.3, "min"), (50.1, 1.1), (50.1, 1.1)),
+    "LinTS": (lambda known: LinTS(D, NOISE), (73.8, 1.5), (73.8, 1.5)),
+    "mean + 1 sd": (_ucb("wide"), (46.4, 1.0), (46.4, 1.0)),
+    "ProBALL, switch, theory": (_proball("found", None, 1.0, "switch"), (80.1, 1.9), (67.6, 1.5)),
+    "ProBALL, switch, x .3": (_proball("found", None, 0.3, "switch"), (45.2, 1.2), (32.8, 1.1)),
+    "ProBALL, min, theory": (_proball("found", None, 1.0, "min"), (50.2, 0.9), (32.4, 0.5)),
+    "ProBALL, min, x .3": (_proball("found", None, 0.3, "min"), (21.3, 0.5), (11.4, 0.4)),
+    "projected, no bonus, x .3": (_proball("found", 0.0, 0.3, "switch"), (14.0, 0.5), (7.8, 0.4)),
+    "true subspace, x .3": (_proball("true", 0.0, 0.3, "switch"), (7.1, 0.3), (7.1, 0.3)),
+    "LinTS, EB prior": (_thompson("EB"), (31.2, 1.2), (16.6, 0.7)),
+    "mean + 1 sd, EB prior": (_ucb("EB"), (14.5, 0.7), (7.3, 0.5)),
+    "greedy, EB prior": (lambda known: mmGreedy(known.prior), (15.8, 0.7), (8.8, 0.5)),
+    "LinTS, true prior": (_thompson("true"), (10.9, 0.5), (10.9, 0.5)),
+    "mmTS, 8 states": (lambda known: mmTS(known.states), (31.3, 1.0), (18.4, 0.9)),
+    "mTS, 8 states": (_certain_states, (66.9, 5.7), (49.5, 5.2)),
+}
+"""Each policy, and the regrets of the reference after 200 and 2,000 users offline."""
+
+
 def columns(quick: bool) -> list[Column]:
     runs, rounds = (6, 12) if quick else (60, ROUNDS)
-    values: dict[str, tuple[Any, tuple[float, float] | None, tuple[float, float] | None]] = {
-        "LinUCB, theory": (partial(_proball, basis="all", error=0.0, scale=1.0, combine="min"),
-                           (83.3, 2.1), (83.3, 2.1)),
-        "LinUCB, x .3": (partial(_proball, basis="all", error=0.0, scale=0.3, combine="min"),
-                         (50.1, 1.1), (50.1, 1.1)),
-        "LinTS": (lambda known: LinTS(D, NOISE), (73.8, 1.5), (73.8, 1.5)),
-        "mean + 1 sd": (partial(_linear, "UCB", "wide"), (46.4, 1.0), (46.4, 1.0)),
-        "ProBALL, switch, theory": (
-            partial(_proball, basis="found", error=None, scale=1.0, combine="switch"),
-            (80.1, 1.9), (67.6, 1.5)),
-        "ProBALL, switch, x .3": (
-            partial(_proball, basis="found", error=None, scale=0.3, combine="switch"),
-            (45.2, 1.2), (32.8, 1.1)),
-        "ProBALL, min, theory": (
-            partial(_proball, basis="found", error=None, scale=1.0, combine="min"),
-            (50.2, 0.9), (32.4, 0.5)),
-        "ProBALL, min, x .3": (
-            partial(_proball, basis="found", error=None, scale=0.3, combine="min"),
-            (21.3, 0.5), (11.4, 0.4)),
-        "projected, no bonus, x .3": (
-            partial(_proball, basis="found", error=0.0, scale=0.3, combine="switch"),
-            (14.0, 0.5), (7.8, 0.4)),
-        "true subspace, x .3": (
-            partial(_proball, basis="true", error=0.0, scale=0.3, combine="switch"),
-            (7.1, 0.3), (7.1, 0.3)),
-        "LinTS, EB prior": (partial(_linear, "TS", "EB"), (31.2, 1.2), (16.6, 0.7)),
-        "mean + 1 sd, EB prior": (partial(_linear, "UCB", "EB"), (14.5, 0.7), (7.3, 0.5)),
-        "greedy, EB prior": (partial(_linear, "greedy", "EB"), (15.8, 0.7), (8.8, 0.5)),
-        "LinTS, true prior": (partial(_linear, "TS", "true"), (10.9, 0.5), (10.9, 0.5)),
-        "mmTS, 8 states": (_states, (31.3, 1.0), (18.4, 0.9)),
-        "mTS, 8 states": (_certain_states, (66.9, 5.7), (49.5, 5.2)),
-    }  # fmt: skip
-    columns = []
     sizes = ((50, None), (100, None)) if quick else ((200, 0.294), (2000, 0.112))
+    columns = []
     for place, (n_offline, error) in enumerate(sizes):
         world = SubspaceUsers(n_offline, error)
-        rows = {}
-        for name, (make, *pair) in values.items():
-            value = pair[place]
-            reference = None if value is None else Reference(*value, 60)
-            rows[name] = Row(world, make, reference)
+        rows = {
+            name: Row(world, make, Reference(*pair[place], 60))
+            for name, (make, *pair) in POLICIES.items()
+        }
         columns.append(Column(f"N={n_offline}", rows, runs, rounds))
     return columns
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from latentbandits.policies import UCB1, mmTS
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits_related.rank1 import Rank1Elim, Rank1ElimKL
 from latentbandits_related.reproduce.baselines import KLUCB, FactorTS
-from latentbandits_related.reproduce.table import Column, Reference, RelatedTable, Row
+from latentbandits_related.reproduce.table import Column, Reference, RelatedTable, Row, always
 
 BASE, SPIKE = 0.25, 0.75
 FACTORS = "TS on the factors"
@@ -91,15 +90,11 @@ def _column(
     }
     world = RankOneClicks(size, size)
     rows = {
-        name: Row(world, _always(policy), references.get(name))
+        name: Row(world, always(policy), references.get(name))
         for name, policy in policies.items()
         if not references or name in references
     }
     return Column(f"{size} x {size}, n={rounds}", rows, runs, rounds)
-
-
-def _always(policy: AnyPolicy) -> Callable[[Any], AnyPolicy]:
-    return lambda model: policy
 
 
 TABLE = RelatedTable("iii", "Rank 1: a row and a column are chosen, rewards are clicks", columns)

@@ -36,6 +36,11 @@ class Row:
     runs: int | None = None  # fewer than the column's, if the row is slow
 
 
+def always(policy: AnyPolicy) -> Callable[[Any], AnyPolicy]:
+    """Return a maker of a policy that does not depend on the environment's model."""
+    return lambda model: policy
+
+
 @dataclass(frozen=True, eq=False)
 class Column:
     """One problem, with its rows, number of runs and horizon."""
