@@ -11,7 +11,6 @@ from tests.processes.postgresql import find_binaries, postgresql
 
 ONLY_TEST_ALL = (
     "browser",
-    "faults",
     "packaging",
     "endtoend/test_editors.py",
     "endtoend/test_kubernetes.py",

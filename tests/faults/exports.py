@@ -49,7 +49,7 @@ def run_shared(folder: Path, full: bool) -> list[Result]:
 
 
 def _run(folder: Path, full: bool, n_processes: int, make_url: MakeUrl) -> list[Result]:
-    runs, seconds, restores = (10, 60.0, 10) if full else (1, 2.0, 1)
+    runs, seconds, restores = (10, 30.0, 10) if full else (1, 2.0, 1)
     database = "SQLite" if n_processes == 1 else "PostgreSQL"
     kind = database if n_processes == 1 else f"{database}, {n_processes} processes"
     model = folder / "models" / saved_models(folder, 1)[0]
