@@ -15,7 +15,7 @@ Record = Callable[[str, object], None]
 
 
 ALWAYS = ("kills", "visibility")
-"""Faults whose short form guards every change: nothing acknowledged is lost, and all of it counts."""
+"""Faults whose short form guards every change: nothing acknowledged is lost or not counted."""
 
 
 @pytest.mark.parametrize(
