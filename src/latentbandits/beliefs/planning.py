@@ -116,8 +116,7 @@ def best_value(values: FloatArray, eligible: BoolArray | None) -> FloatArray:
     """Return the largest value among the eligible actions, `(n,)`."""
     if eligible is not None:
         values = np.where(eligible, values, -np.inf)
-    best: FloatArray = values.max(axis=1)
-    return best
+    return values.max(axis=1)
 
 
 def _action_values(
@@ -161,8 +160,7 @@ def _action_values(
             found = after(1, np.full(n, a), outcomes.reward[:, a, o])
             log_chance[:, a, o], best[:, a, o] = found
     chance = _normalised(log_chance) if outcomes.chance is None else outcomes.chance
-    expected: FloatArray = means + (chance * best).sum(axis=2)
-    return expected
+    return means + (chance * best).sum(axis=2)
 
 
 def _outcomes(model: Model, belief: JointBelief, context: Context) -> Outcomes:

@@ -87,8 +87,7 @@ def from_arrays(kind: str, arrays: Arrays) -> Model:
             values[name] = part
     for name, numbered in several.items():
         values[name] = [numbered[i] for i in sorted(numbered)]
-    model: Model = registry.find(kind)(**values)
-    return model
+    return registry.find(kind)(**values)
 
 
 def _registered_kind(model: KnownModel) -> type[Any]:
@@ -224,8 +223,7 @@ def recommended_policy(path: str | os.PathLike[str], default: str) -> str:
 
 def notes_of(files: Mapping[str, bytes], path: Any) -> dict[str, Any]:
     """Return the notes of files that are in memory; `path` is for errors."""
-    notes: dict[str, Any] = _manifest(files, path).get("notes", {})
-    return notes
+    return _manifest(files, path).get("notes", {})
 
 
 def load_click_model(path: str | os.PathLike[str]) -> ClickModel | None:
@@ -413,7 +411,7 @@ class Places:
         return self._n
 
     def __contains__(self, name: object) -> bool:
-        return self._of_all.get(name, self._n) < self._n  # type: ignore[call-overload,no-any-return]
+        return self._of_all.get(name, self._n) < self._n  # type: ignore[call-overload]
 
     def __iter__(self) -> Iterator[str]:
         return islice(self._of_all, self._n)

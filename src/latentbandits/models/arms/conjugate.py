@@ -190,8 +190,7 @@ class Learnable(ABC):
         """Return KL(q(phi) || prior), summed over states and actions, `(R,)`."""
         gain = ((phi - prior) * self.expected(phi)).sum(axis=-1)
         kl = gain - self.log_normaliser(phi) + self.log_normaliser(prior)
-        total: FloatArray = kl.sum(axis=(-2, -1))
-        return total
+        return kl.sum(axis=(-2, -1))
 
     def expected_log_prior(
         self, centre: FloatArray, strength: FloatArray, phi: FloatArray
@@ -199,8 +198,7 @@ class Learnable(ABC):
         """Return E_q[log prior] as a function of the strength, up to a constant, `(R,)`."""
         prior = self.prior(centre, strength)
         inner = (prior[:, 0] * self.expected(phi).sum(axis=1)).sum(axis=(-2, -1))
-        total: FloatArray = inner - phi.shape[1] * self.log_normaliser(prior[:, 0]).sum(axis=-1)
-        return total
+        return inner - phi.shape[1] * self.log_normaliser(prior[:, 0]).sum(axis=-1)
 
     # The noise, a parameter that all states share. Most families have none.
 
@@ -354,8 +352,7 @@ class ConjugateArms(Arms, Learnable):
 
     def mean_reward(self, theta: Any) -> FloatArray:
         """Return the mean of p(r | theta)."""
-        mean: FloatArray = theta
-        return mean
+        return theta
 
     @abstractmethod
     def log_density(self, theta: Any, reward: FloatArray) -> FloatArray:
@@ -455,8 +452,7 @@ class ConjugateArms(Arms, Learnable):
             # At least one pseudo-observation in total is left.
             most = 0.5 * np.maximum((means - low) * (high - means), 1e-12)
         prior = type(self).from_means(means, np.sqrt(np.minimum(variances, most)))  # type: ignore[attr-defined]
-        arrays: dict[str, FloatArray] = prior._prior_arrays()
-        return arrays
+        return prior._prior_arrays()
 
     def log_normaliser_step(
         self, prior: FloatArray, totals: FloatArray, statistic: FloatArray
@@ -504,8 +500,7 @@ class ConjugateArms(Arms, Learnable):
         The base measures, which are the same in every state, are left out.
         """
         after = self.log_normaliser(self.prior_hyperparameters + parameters.totals[:, None])
-        evidence: FloatArray = (after - self.log_normaliser(self.prior_hyperparameters)).sum(axis=2)
-        return evidence
+        return (after - self.log_normaliser(self.prior_hyperparameters)).sum(axis=2)
 
     def posterior_rewards(
         self, parameters: ArmTotals, context: Context
@@ -522,11 +517,7 @@ class ConjugateArms(Arms, Learnable):
         return (Component(None, self.law(phi)),)
 
     def sample_rewards(
-        self,
-        parameters: ArmTotals,
-        context: Context,
-        state: IntArray,
-        rng: np.random.Generator,
+        self, parameters: ArmTotals, context: Context, state: IntArray, rng: np.random.Generator
     ) -> FloatArray:
         phi = rows(self.prior_hyperparameters, state)
         phi += parameters.totals[:, None]

@@ -47,8 +47,7 @@ class ArmStatistics(NamedTuple):
 
     def _cell(self, action: IntArray) -> IntArray:
         """Return the index of each session's action in the flattened arrays."""
-        cell: IntArray = action + self.counts.shape[1] * np.arange(len(action))
-        return cell
+        return action + self.counts.shape[1] * np.arange(len(action))
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -154,11 +153,7 @@ class GaussianArms(Arms):
         return self._posterior(self._means, self._variances, counts, sums)
 
     def sample_rewards(
-        self,
-        parameters: ArmStatistics,
-        context: Context,
-        state: IntArray,
-        rng: np.random.Generator,
+        self, parameters: ArmStatistics, context: Context, state: IntArray, rng: np.random.Generator
     ) -> FloatArray:
         normals = rng.standard_normal((*state.shape, self.n_actions))
         return self.rewards_from_normals(parameters, context, state, normals, out=normals)
@@ -381,8 +376,7 @@ class Gaussian(Learnable):
         error = np.maximum(squares - 2 * fit, 0.0)
         counts = sums[..., 0].sum(axis=1)
         if self.noise_by_action:
-            by_action: FloatArray = (error + _ACTION_NOISE) / (counts + 1)
-            return by_action
+            return (error + _ACTION_NOISE) / (counts + 1)
         shared = (error.sum(axis=1) + _LEAST_NOISE) / (counts.sum(axis=1) + 1)
         return np.broadcast_to(shared[:, None], noise.shape)
 

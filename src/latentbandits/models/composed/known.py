@@ -43,17 +43,17 @@ class Wrapping(ShownModel):
         return support_of(self.model)
 
     @property
+    def reward_bounds(self) -> tuple[float, float] | None:
+        """The smallest and the largest possible reward; None where the family has no bounds."""
+        return self.support.bounds
+
+    @property
     def inner_models(self) -> tuple[KnownModel, ...]:
         return (self.model,)
 
     @property
     def noise(self) -> float:
         return self.model.noise
-
-    @property
-    def reward_bounds(self) -> tuple[float, float] | None:
-        """The smallest and the largest possible reward; None where the family has no bounds."""
-        return self.support.bounds
 
     @property
     def log_state_prior(self) -> FloatArray:

@@ -77,15 +77,13 @@ class Markov(Wrapping):
     ) -> None:
         if model.transition is not None:
             raise ValueError("this model moves already: give Markov the model that it was made of")
-        object.__setattr__(self, "model", model)
-        object.__setattr__(self, "n_paths", checks.count("n_paths", n_paths))
-        checks.set_fields(self, transition=checks.transition_matrix(transition, model.n_states))
+        moves = checks.transition_matrix(transition, model.n_states)
         prior = None
         if state_prior is not None:
             lead = () if model.n_sessions is None else (model.n_sessions,)
             prior = checks.state_prior(state_prior, np.empty((*lead, model.n_states, 1)))
-            checks.frozen(prior)
-        object.__setattr__(self, "state_prior", prior)
+        n_paths = checks.count("n_paths", n_paths)
+        checks.set_fields(self, model=model, transition=moves, n_paths=n_paths, state_prior=prior)
         self._set_pause(returning, session_gap)
         _ = self._learner  # raises now, not at the first decision, if the model is not Selectable
 
@@ -322,11 +320,7 @@ class PathFilter:
         return tuple(components)
 
     def sample_rewards(
-        self,
-        parameters: Paths,
-        context: Context,
-        state: IntArray,
-        rng: np.random.Generator,
+        self, parameters: Paths, context: Context, state: IntArray, rng: np.random.Generator
     ) -> FloatArray:
         session = np.broadcast_to(np.arange(len(state))[:, None], state.shape)
         path = sample(self._log_shares(parameters)[session, state], rng)

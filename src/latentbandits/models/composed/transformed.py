@@ -58,10 +58,8 @@ class TransformedRewards(Wrapping, ABC):
                 f"actions; got {len(factors)}"
             )
         if level is None:
-            centre = 0.0 if model.n_actions is None else model.expected_rewards(None).mean()
-            level = float(centre)
-        object.__setattr__(self, "model", model)
-        checks.set_fields(self, smearing=factors, level=float(level))
+            level = 0.0 if model.n_actions is None else model.expected_rewards(None).mean()
+        checks.set_fields(self, model=model, smearing=factors, level=float(level))
 
     # Methods that each transform implements.
 
@@ -317,8 +315,7 @@ class SqrtRewards(TransformedRewards):
 
     def log_slope(self, reward: FloatArray) -> FloatArray:
         """Return -log(2 sqrt r); a reward of zero, where f' is infinite, counts as one of 1e-6."""
-        slope: FloatArray = -np.log(2 * np.sqrt(np.maximum(reward, 1e-6)))
-        return slope
+        return -np.log(2 * np.sqrt(np.maximum(reward, 1e-6)))
 
     @staticmethod
     def outside(reward: FloatArray) -> BoolArray:

@@ -129,8 +129,7 @@ class LinearGaussian(LinearModel, ConjugateModel):
         if state is None:
             return self._weights @ context.swapaxes(1, 2)
         session = 0 if self.weights.ndim == 2 else np.arange(len(state))
-        rewards: FloatArray = (context @ self._weights[session, state][:, :, None])[:, :, 0]
-        return rewards
+        return (context @ self._weights[session, state][:, :, None])[:, :, 0]
 
     def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
         x = checks.played(context, action)
@@ -249,8 +248,7 @@ class LinearGaussian(LinearModel, ConjugateModel):
         """Square roots of the covariances, which may be singular."""
         values, vectors = np.linalg.eigh(self.covariances)
         factors = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
-        shaped: FloatArray = factors.reshape(*self._weights.shape, self.n_features)
-        return shaped
+        return factors.reshape(*self._weights.shape, self.n_features)
 
 
 def _theta(
