@@ -39,6 +39,7 @@ class TransformedRewards(Wrapping, ABC):
     """
 
     transform: ClassVar[str]
+    transition = None
     model: Model
     smearing: FloatArray
     level: float
@@ -122,10 +123,6 @@ class TransformedRewards(Wrapping, ABC):
     @property
     def order_free(self) -> bool:
         return is_order_free(self.model)
-
-    @property
-    def transition(self) -> None:
-        return None
 
     @property
     def state_prior(self) -> FloatArray:

@@ -44,14 +44,11 @@ class LinearModel(StationaryModel):
     """Base class of models whose mean rewards are linear in the features of the actions."""
 
     weights: FloatArray  # (n_states, n_features), or with a session axis first
+    n_actions = None  # it comes with the context
 
     @property
     def n_features(self) -> int:
         return int(self.weights.shape[-1])
-
-    @property
-    def n_actions(self) -> None:
-        return None
 
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
         return checks.features(context, n_sessions, self.n_features)
