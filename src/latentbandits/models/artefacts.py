@@ -77,16 +77,13 @@ def from_arrays(kind: str, arrays: Arrays) -> Model:
             parts.setdefault(prefix, {})[rest] = array
         else:
             values[name] = array.item() if array.ndim == 0 else array
-    several: dict[str, dict[int, Model]] = {}
+    numbered: dict[str, dict[int, Model]] = {}
     for prefix, part_arrays in parts.items():
         name, *index, inner = prefix.split(":")
-        part = from_arrays(inner, part_arrays)
+        values[name] = from_arrays(inner, part_arrays)
         if index:
-            several.setdefault(name, {})[int(index[0])] = part
-        else:
-            values[name] = part
-    for name, numbered in several.items():
-        values[name] = [numbered[i] for i in sorted(numbered)]
+            numbered.setdefault(name, {})[int(index[0])] = values[name]
+    values |= {name: [several[i] for i in sorted(several)] for name, several in numbered.items()}
     return registry.find(kind)(**values)
 
 

@@ -325,7 +325,7 @@ class PathFilter:
         session = np.broadcast_to(np.arange(len(state))[:, None], state.shape)
         path = sample(self._log_shares(parameters)[session, state], rng)
         taught = map_leaves(lambda leaf: leaf[session, state, path, state], parameters.learned)
-        parts: list[tuple[BoolArray, FloatArray]] = []
+        rewards: Any = None
         for current in np.unique(state):
             chosen = state == current
             rows = session[chosen]
@@ -335,10 +335,9 @@ class PathFilter:
                 np.zeros((len(rows), 1), np.int64),
                 rng,
             )
-            parts.append((chosen, draws[:, 0]))
-        rewards = np.empty((*state.shape, parts[0][1].shape[1]))
-        for chosen, draws in parts:
-            rewards[chosen] = draws
+            if rewards is None:
+                rewards = np.empty((*state.shape, draws.shape[2]))
+            rewards[chosen] = draws[:, 0]
         return rewards
 
     def _on_paths(
