@@ -15,6 +15,7 @@ mixtures that are fitted side by side.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -307,6 +308,12 @@ class Arms(ConjugateModel):
         """Prior means of the rewards, `(1 or n_sessions, n_states, n_actions)`."""
         raise NotImplementedError
 
+    def _longer(self, added: Mapping[str, FloatArray]) -> Self:
+        """Return this model with more actions at the end, whose prior fields are `added`."""
+        mine = self._prior_arrays()
+        fields = {name: np.concatenate([mine[name], added[name]], axis=1) for name in mine}
+        return self._replace(fields, self.state_prior)
+
     @property
     def n_actions(self) -> int:
         return int(self._means.shape[2])
@@ -431,10 +438,7 @@ class ConjugateArms(Arms, Learnable):
         inside = means
         if self.support is not REALS:
             inside = np.clip(means, self._means.min(), self._means.max())
-        added = self._priors_of(inside, np.maximum(variances, 1e-12))
-        mine = self._prior_arrays()
-        fields = {name: np.concatenate([mine[name], added[name]], axis=1) for name in mine}
-        return self._replace(fields, self.state_prior)
+        return self._longer(self._priors_of(inside, np.maximum(variances, 1e-12)))
 
     def with_prior(self, means: FloatArray, variances: FloatArray) -> Self:
         """Return the family with priors of mean rewards with these means and variances.

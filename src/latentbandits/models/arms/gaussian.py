@@ -90,13 +90,10 @@ class GaussianArms(Arms):
         state_prior: ArrayLike | None = None,
     ) -> None:
         centre = checks.finite_array("means", means, (2, 3))
-        checks.set_fields(
-            self,
-            means=centre,
-            noise=checks.positive_number("noise", noise),
-            spread=checks.non_negative_array("spread", spread, centre.shape),
-            state_prior=checks.state_prior(state_prior, centre),
-        )
+        noise = checks.positive_number("noise", noise)
+        spread = checks.non_negative_array("spread", spread, centre.shape)
+        prior = checks.state_prior(state_prior, centre)
+        checks.set_fields(self, means=centre, noise=noise, spread=spread, state_prior=prior)
 
     @classmethod
     def reward_family(cls) -> type[Learnable]:
@@ -107,14 +104,9 @@ class GaussianArms(Arms):
         """Return a random problem of shape ([n_sessions,] n_states, n_actions)."""
         return cls(rng.random(shape), 0.5, 0.2)
 
-    def with_actions(self, means: FloatArray, variances: FloatArray) -> GaussianArms:
+    def with_actions(self, means: FloatArray, variances: FloatArray) -> Self:
         """Return this model with m more actions at the end; both arguments `(n_states, m)`."""
-        return GaussianArms(
-            np.concatenate([self.means, means], axis=1),
-            self.noise,
-            np.concatenate([self.spread, np.sqrt(variances)], axis=1),
-            self.state_prior,
-        )
+        return self._longer({"means": means, "spread": np.sqrt(variances)})
 
     @cached_property
     def is_certain(self) -> bool:

@@ -96,14 +96,11 @@ class LinearGaussian(LinearModel, ConjugateModel):
         state_prior: ArrayLike | None = None,
     ) -> None:
         centre = checks.finite_array("weights", weights, (2, 3))
+        noise = checks.positive_number("noise", noise)
+        matrices = checks.covariances("covariances", covariances, (*centre.shape, centre.shape[-1]))
+        prior = checks.state_prior(state_prior, centre)
         checks.set_fields(
-            self,
-            weights=centre,
-            noise=checks.positive_number("noise", noise),
-            covariances=checks.covariances(
-                "covariances", covariances, (*centre.shape, centre.shape[-1])
-            ),
-            state_prior=checks.state_prior(state_prior, centre),
+            self, weights=centre, noise=noise, covariances=matrices, state_prior=prior
         )
 
     @classmethod
@@ -423,14 +420,8 @@ class LinearGaussianUnknownNoise(LinearModel, ConjugateModel):
         checks.above("noise_scale", scale, 0, "as rewards have noise")
         count = checks.non_negative_array("noise_count", noise_count, shape)
         checks.above("noise_count", count, 2, "so that rewards have a variance")
-        checks.set_fields(
-            self,
-            weights=unit.weights,
-            covariances=unit.covariances,
-            noise_scale=scale,
-            noise_count=count,
-            state_prior=unit.state_prior,
-        )
+        arrays = unit._prior_arrays() | {"noise_scale": scale, "noise_count": count}
+        checks.set_fields(self, **arrays, state_prior=unit.state_prior)
 
     @classmethod
     def random(cls, rng: np.random.Generator, *shape: int) -> Self:

@@ -77,8 +77,7 @@ class LogisticLinear(ArraysByState, LinearModel, ParticleModel):
             raise ValueError("covariances must be positive definite: moves need a prior density")
         checks.set_fields(
             self,
-            weights=prior.weights,
-            covariances=prior.covariances,
+            **prior._prior_arrays(),
             state_prior=prior.state_prior,
             n_particles=checks.positive_count("n_particles", n_particles),
             n_moves=checks.positive_count("n_moves", n_moves),
