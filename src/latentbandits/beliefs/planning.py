@@ -51,6 +51,15 @@ class Outcomes(NamedTuple):
     chance: FloatArray | None
 
 
+class Sessions(NamedTuple):
+    """Facts about sessions before a decision; arrays have sessions first."""
+
+    belief: JointBelief
+    context: Context
+    remaining: FloatArray  # rounds, this one included
+    eligible: BoolArray | None
+
+
 def check_size(model: Model, n_actions: int, steps: int, policy: str) -> None:
     """Raise ValueError if a decision would look at more than `MOST_BELIEFS` beliefs."""
     n_outcomes = count_outcomes(model)
@@ -91,24 +100,15 @@ def action_values(
     """
     if steps == 0:
         return joint.mean_rewards(model, belief, context) * np.maximum(remaining, 0.0)[:, None]
+    sessions = Sessions(belief, context, remaining, eligible)
     if model.n_sessions is not None:
-        return _action_values(model, belief, context, remaining, steps, eligible)
-    n = len(belief.log_weights)
-    parts = []
+        return _action_values(model, sessions, steps)
     n_actions = model.n_actions if context is None else context.shape[1]
     width = (n_actions or 1) ** 2 * count_outcomes(model) * model.n_states
-    for block in blocks(n, width):
-        some = map_leaves(lambda leaf, block=block: leaf[block], belief)
-        parts.append(
-            _action_values(
-                model,
-                some,
-                None if context is None else context[block],
-                remaining[block],
-                steps,
-                None if eligible is None else eligible[block],
-            )
-        )
+    parts = [
+        _action_values(model, map_leaves(lambda leaf, block=block: leaf[block], sessions), steps)
+        for block in blocks(len(belief.log_weights), width)
+    ]
     return np.concatenate(parts)
 
 
@@ -116,53 +116,40 @@ def best_value(values: FloatArray, eligible: BoolArray | None) -> FloatArray:
     """Return the largest value among the eligible actions, `(n,)`."""
     if eligible is not None:
         values = np.where(eligible, values, -np.inf)
-    best: FloatArray = values.max(axis=1)
-    return best
+    return values.max(axis=1)
 
 
-def _action_values(
-    model: Model,
-    belief: JointBelief,
-    context: Context,
-    remaining: FloatArray,
-    steps: int,
-    eligible: BoolArray | None,
-) -> FloatArray:
+def _action_values(model: Model, sessions: Sessions, steps: int) -> FloatArray:
     """Return Q_k(a) of sessions that fit into memory together, for k = `steps` above 0.
 
     All outcomes of all actions are one batch of copies of the sessions. Sessions with instances of
     their own cannot be copied: their outcomes are conditioned on one by one.
     """
-    means = joint.mean_rewards(model, belief, context)
-    outcomes = _outcomes(model, belief, context)
-    n, n_actions, n_outcomes = outcomes.reward.shape
+    outcomes = _outcomes(model, sessions.belief, sessions.context)
+    n, n_actions, n_outcomes = shape = outcomes.reward.shape
 
-    def after(copies: int, action: IntArray, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def after(now: Sessions, action: IntArray, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the log density of each reward, and the value of the rounds after it."""
+        later = joint.condition(model, now.belief, now.context, action, reward)
+        left = now.remaining - 1
+        values = action_values(model, later, now.context, left, steps - 1, now.eligible)
+        log_chance = joint.log_total(later.log_weights) - joint.log_total(now.belief.log_weights)
+        return log_chance, np.where(left > 0, best_value(values, now.eligible), 0.0)
 
-        def repeated(array: Any) -> Any:
-            return array if array is None or copies == 1 else np.repeat(array, copies, axis=0)
-
-        now, wide, mask = map_leaves(repeated, belief), repeated(context), repeated(eligible)
-        left = repeated(remaining) - 1
-        later = joint.condition(model, now, wide, action, reward)
-        values = action_values(model, later, wide, left, steps - 1, mask)
-        log_chance = joint.log_total(later.log_weights) - joint.log_total(now.log_weights)
-        return log_chance, np.where(left > 0, best_value(values, mask), 0.0)
-
-    shape = outcomes.reward.shape
     if model.n_sessions is None:
+        copies = n_actions * n_outcomes
+        many = map_leaves(lambda leaf: np.repeat(leaf, copies, axis=0), sessions)
         action = np.tile(np.repeat(np.arange(n_actions), n_outcomes), n)
-        found = after(n_actions * n_outcomes, action, outcomes.reward.ravel())
+        found = after(many, action, outcomes.reward.ravel())
         log_chance, best = (array.reshape(shape) for array in found)
     else:
         log_chance, best = np.empty(shape), np.empty(shape)
         for a, o in np.ndindex(n_actions, n_outcomes):
-            found = after(1, np.full(n, a), outcomes.reward[:, a, o])
+            found = after(sessions, np.full(n, a), outcomes.reward[:, a, o])
             log_chance[:, a, o], best[:, a, o] = found
     chance = _normalised(log_chance) if outcomes.chance is None else outcomes.chance
-    expected: FloatArray = means + (chance * best).sum(axis=2)
-    return expected
+    means = joint.mean_rewards(model, sessions.belief, sessions.context)
+    return means + (chance * best).sum(axis=2)
 
 
 def _outcomes(model: Model, belief: JointBelief, context: Context) -> Outcomes:

@@ -137,8 +137,7 @@ class GroupedRatings:
     @cached_property
     def sizes(self) -> IntArray:
         """The number of items of each group."""
-        sizes: IntArray = self.groups.sum(axis=0)
-        return sizes
+        return self.groups.sum(axis=0)
 
     @cached_property
     def _members(self) -> IntArray:
@@ -150,8 +149,7 @@ class GroupedRatings:
         shape = (n_runs, self.n_actions)
         group = rng.integers(len(self.sizes), size=shape)
         first = np.cumsum(self.sizes) - self.sizes
-        items: IntArray = self._members[first[group] + rng.integers(self.sizes[group])]
-        return items
+        return self._members[first[group] + rng.integers(self.sizes[group])]
 
 
 @dataclass(frozen=True, eq=False)

@@ -133,8 +133,7 @@ class PopulationInstances:
         else:
             slot = self._chance.searchsorted(rng.random(n_runs), side="right")
             slot = np.minimum(slot, n_present - 1)
-        visitor: IntArray = self._present[self._population, slot]
-        return visitor
+        return self._present[self._population, slot]
 
     def round(self, t: int, rng: np.random.Generator) -> Round:
         env, population = self._environment, self._population

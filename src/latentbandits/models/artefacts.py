@@ -77,18 +77,14 @@ def from_arrays(kind: str, arrays: Arrays) -> Model:
             parts.setdefault(prefix, {})[rest] = array
         else:
             values[name] = array.item() if array.ndim == 0 else array
-    several: dict[str, dict[int, Model]] = {}
+    numbered: dict[str, dict[int, Model]] = {}
     for prefix, part_arrays in parts.items():
         name, *index, inner = prefix.split(":")
-        part = from_arrays(inner, part_arrays)
+        values[name] = from_arrays(inner, part_arrays)
         if index:
-            several.setdefault(name, {})[int(index[0])] = part
-        else:
-            values[name] = part
-    for name, numbered in several.items():
-        values[name] = [numbered[i] for i in sorted(numbered)]
-    model: Model = registry.find(kind)(**values)
-    return model
+            numbered.setdefault(name, {})[int(index[0])] = values[name]
+    values |= {name: [several[i] for i in sorted(several)] for name, several in numbered.items()}
+    return registry.find(kind)(**values)
 
 
 def _registered_kind(model: KnownModel) -> type[Any]:
@@ -224,8 +220,7 @@ def recommended_policy(path: str | os.PathLike[str], default: str) -> str:
 
 def notes_of(files: Mapping[str, bytes], path: Any) -> dict[str, Any]:
     """Return the notes of files that are in memory; `path` is for errors."""
-    notes: dict[str, Any] = _manifest(files, path).get("notes", {})
-    return notes
+    return _manifest(files, path).get("notes", {})
 
 
 def load_click_model(path: str | os.PathLike[str]) -> ClickModel | None:
@@ -413,7 +408,7 @@ class Places:
         return self._n
 
     def __contains__(self, name: object) -> bool:
-        return self._of_all.get(name, self._n) < self._n  # type: ignore[call-overload,no-any-return]
+        return self._of_all.get(name, self._n) < self._n  # type: ignore[call-overload]
 
     def __iter__(self) -> Iterator[str]:
         return islice(self._of_all, self._n)

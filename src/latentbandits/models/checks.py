@@ -110,8 +110,7 @@ def state_prior(
     if (np.abs(totals - 1) > _SUM_TOLERANCE).any():
         worst = float(totals.ravel()[np.abs(totals - 1).argmax()])
         raise ValueError(f"{name} must sum to one; it sums to {worst}: divide it by its sum")
-    probabilities: FloatArray = array / totals
-    return probabilities
+    return array / totals
 
 
 def log_prior(prior: FloatArray) -> FloatArray:
@@ -276,5 +275,4 @@ def transition_matrix(value: ArrayLike, n_states: int, name: str = "transition")
             f"every row of {name} must sum to one; row {row} sums to {totals[row]:g}: "
             "divide each row by its sum"
         )
-    rows: FloatArray = array / totals[:, None]
-    return rows
+    return array / totals[:, None]

@@ -92,8 +92,7 @@ class Each(ClickModel):
     for_clicks: ClassVar[bool] = False
 
     def value(self, means: FloatArray) -> FloatArray:
-        total: FloatArray = means.sum(axis=1)
-        return total
+        return means.sum(axis=1)
 
 
 @dataclass(frozen=True)
@@ -133,8 +132,7 @@ class Cascade(ClickModel):
         return np.where(_below_click(attractions), np.nan, attractions)
 
     def value(self, means: FloatArray) -> FloatArray:
-        clicked: FloatArray = 1 - np.prod(1 - means, axis=1)
-        return clicked
+        return 1 - np.prod(1 - means, axis=1)
 
 
 @dataclass(frozen=True)
@@ -221,8 +219,7 @@ def as_click_model(model: AnyClickModel) -> ClickModel:
 def _below_click(rewards: FloatArray) -> BoolArray:
     """Mark the positions below the first click."""
     clicks = (rewards == 1).cumsum(axis=1)
-    below: BoolArray = (clicks - (rewards == 1)) > 0
-    return below
+    return (clicks - (rewards == 1)) > 0
 
 
 def _at(wrong: BoolArray, rewards: FloatArray) -> str:
@@ -265,8 +262,7 @@ class ClickPosterior(NamedTuple):
         return np.exp(self.log_mu)
 
     def mean(self, values: FloatArray) -> FloatArray:
-        average: FloatArray = (self.weights * values).sum(axis=-1)
-        return average
+        return (self.weights * values).sum(axis=-1)
 
 
 def log_not_clicked(log_rest: FloatArray, looked: float) -> FloatArray:

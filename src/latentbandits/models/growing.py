@@ -165,16 +165,13 @@ def with_offsets(model: Any, catalogue: Catalogue, covariance: FloatArray) -> tu
         if not (tau > 0).all():
             tau = np.maximum(tau, max(1e-12, 1e-9 * float(tau.max(initial=0.0))))
         variance = tau / _noise_units(inner)
-    n_states, d = inner.weights.shape
-    weights = np.zeros((n_states, d + OFFSETS))
-    weights[:, :at], weights[:, at + OFFSETS :] = inner.weights[:, :at], inner.weights[:, at:]
-    old = np.r_[np.arange(at), np.arange(at + OFFSETS, d + OFFSETS)]
-    wide = np.zeros((n_states, d + OFFSETS, d + OFFSETS))
-    wide[:, old[:, None], old] = inner.covariances
-    for k in range(OFFSETS):
-        wide[:, at + k, at + k] = variance
+    new = [at] * OFFSETS
+    weights = np.insert(inner.weights, new, 0.0, axis=1)
+    wide = np.insert(np.insert(inner.covariances, new, 0.0, axis=1), new, 0.0, axis=2)
+    for k in range(at, at + OFFSETS):
+        wide[:, k, k] = variance
     grown = _rebuilt(inner, weights=weights, covariances=wide)
-    rows = np.insert(catalogue.features, [at] * OFFSETS, 0.0, axis=1)
+    rows = np.insert(catalogue.features, new, 0.0, axis=1)
     wider = Catalogue(catalogue.ids, catalogue.names, rows, catalogue.retired, n_offsets + OFFSETS)
     return _wrapped(model, grown), wider
 
@@ -228,8 +225,7 @@ def _noise_units(inner: Any) -> FloatArray:
     if scale is None:
         return np.ones(inner.n_states)
     count = inner.noise_count
-    variance: FloatArray = scale**2 * count / (count - 2)
-    return variance
+    return scale**2 * count / (count - 2)
 
 
 def _wrapped(model: Any, grown: Any) -> Any:

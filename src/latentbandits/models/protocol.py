@@ -106,11 +106,7 @@ class Model(KnownModel, Protocol):
         """Return mean and variance of mu(a, x, s, theta): both `(n, n_states, n_actions)`."""
 
     def sample_rewards(
-        self,
-        parameters: Any,
-        context: Context,
-        state: IntArray,
-        rng: np.random.Generator,
+        self, parameters: Any, context: Context, state: IntArray, rng: np.random.Generator
     ) -> FloatArray:
         """Return mu(a, x, s, theta_s) with theta_s drawn from P(theta | s).
 
@@ -118,11 +114,7 @@ class Model(KnownModel, Protocol):
         """
 
     def probability_best(
-        self,
-        parameters: Any,
-        context: Context,
-        eligible: BoolArray | None,
-        weights: FloatArray,
+        self, parameters: Any, context: Context, eligible: BoolArray | None, weights: FloatArray
     ) -> FloatArray | None:
         """Return P(a is the best eligible action | s), `(n, n_states, n_actions)`.
 
@@ -221,8 +213,7 @@ def average_rewards(model: Any, weights: FloatArray, parameters: Any, context: A
     A model that can do so without variances has a method `average_rewards`.
     """
     if hasattr(model, "average_rewards"):
-        averages: FloatArray = model.average_rewards(weights, parameters, context)
-        return averages
+        return model.average_rewards(weights, parameters, context)
     mean: FloatArray = model.posterior_rewards(parameters, context)[0]
     return (weights[:, None, :] @ mean)[:, 0]
 
@@ -233,8 +224,7 @@ def reward_laws(model: Any, parameters: Any, context: Context) -> tuple[Componen
     Bayes-UCB reads it. A model without a method `reward_laws` has normals of its posterior moments.
     """
     if hasattr(model, "reward_laws"):
-        laws: tuple[Component, ...] = model.reward_laws(parameters, context)
-        return laws
+        return model.reward_laws(parameters, context)
     mean, variance = model.posterior_rewards(parameters, context)
     return (Component(None, Normal(mean, np.sqrt(variance))),)
 
@@ -315,11 +305,7 @@ class StationaryModel(ShownModel):
         return checks.log_prior(self.state_prior)
 
     def probability_best(
-        self,
-        parameters: Any,
-        context: Context,
-        eligible: BoolArray | None,
-        weights: FloatArray,
+        self, parameters: Any, context: Context, eligible: BoolArray | None, weights: FloatArray
     ) -> FloatArray | None:
         """Return None: without a formula draws are counted.
 
@@ -372,8 +358,7 @@ class ArraysByState(StationaryModel):
         """Return the model with other values of its `prior_fields`; a prior of None is uniform."""
         made: Any = self
         values = {field.name: getattr(self, field.name) for field in fields(made)}
-        model: Self = type(made)(**(values | dict(arrays) | {"state_prior": state_prior}))
-        return model
+        return type(made)(**(values | dict(arrays) | {"state_prior": state_prior}))
 
 
 class ConjugateModel(ArraysByState):

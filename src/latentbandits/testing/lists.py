@@ -8,9 +8,8 @@ import numpy as np
 
 from latentbandits.models.clicks import Cascade, ClickModel, Each
 from latentbandits.models.protocol import is_order_free
-from latentbandits.models.visit import Visit
 from latentbandits.policies.lists import ListDecision, decide_list, update_list
-from latentbandits.testing.trees import assert_same, rows
+from latentbandits.testing.trees import assert_same, context_of, rows
 
 if TYPE_CHECKING:
     from latentbandits.testing.policies import Case
@@ -102,9 +101,7 @@ def _repeated(
 ) -> ListDecision:
     """Return lists of many sessions with the same belief and context."""
     many = np.zeros(n_sessions, np.int64)
-    if context is not None and not isinstance(context, Visit):
-        context = np.asarray(context)
-    wide = None if context is None else context[many]
+    wide = context_of(context, many)
     rng, beliefs = case.rng(24 + propensity), rows(belief, many)
     return decide_list(case.policy, beliefs, wide, rng, length, clicks, propensity=propensity)
 
@@ -128,12 +125,12 @@ def _observed_rounds(case: Case, length: int) -> None:
     for session in range(N_SESSIONS):
         one = np.array([session])
         alone = rows(belief, one)
-        some = None if context is None else context[one]
+        here = context_of(context, one)
         seen = ~np.isnan(rewards[session])
         for position in np.flatnonzero(seen):
             decision = shown.positions[position].take(one)
-            alone = case.policy.update(alone, some, decision, rewards[one, position])
-        _same_decisions(case, alone, rows(after, one), some)
+            alone = case.policy.update(alone, here, decision, rewards[one, position])
+        _same_decisions(case, alone, rows(after, one), here)
 
 
 def _in_a_batch(case: Case, clicks: ClickModel, length: int) -> None:
@@ -153,13 +150,13 @@ def _in_a_batch(case: Case, clicks: ClickModel, length: int) -> None:
         belief = update_list(policy, belief, context, shown, rewards, clicks)
         for session, before in enumerate(alone):
             one = np.array([session])
-            some = None if context is None else context[one]
+            here = context_of(context, one)
             taken = ListDecision(tuple(position.take(one) for position in shown.positions))
-            alone[session] = update_list(policy, before, some, taken, rewards[one], clicks)
+            alone[session] = update_list(policy, before, here, taken, rewards[one], clicks)
     for session, after in enumerate(alone):
         one = np.array([session])
-        some = None if context is None else context[one]
-        _same_decisions(case, after, rows(belief, one), some, "a list in a batch teaches", "alone")
+        here = context_of(context, one)
+        _same_decisions(case, after, rows(belief, one), here, "a list in a batch teaches", "alone")
 
 
 def _same_decisions(

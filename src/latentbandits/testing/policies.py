@@ -18,7 +18,7 @@ from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt
 from latentbandits.testing.lists import lists
-from latentbandits.testing.trees import assert_same, rows
+from latentbandits.testing.trees import assert_same, context_of, rows
 
 N_SESSIONS = 5
 N_ROUNDS = 6
@@ -137,8 +137,8 @@ def _sessions_are_independent(case: Case) -> None:
     for order in [*subsets, np.arange(N_SESSIONS)[::-1]]:
         alone = case.policy.init(len(order))
         for context, decision, reward in history:
-            some = None if context is None else context[order]
-            alone = case.policy.update(alone, some, decision.take(order), reward[order])
+            here = context_of(context, order)
+            alone = case.policy.update(alone, here, decision.take(order), reward[order])
         assert_same(alone, rows(belief, order), f"sessions {order} learn otherwise alone", 1e-9)
 
 
@@ -204,10 +204,8 @@ def _frequencies(case: Case) -> None:
     if probabilities is None or probabilities.kind not in ("exact", "quadrature"):
         return
     many = np.zeros(N_FREQUENCY, np.int64)
-    if context is not None and not isinstance(context, Visit):
-        context = np.asarray(context)
-    wide = None if context is None else context[many]
-    decision = case.policy.decide(rows(belief, many), wide, case.rng(8), propensity=False)
+    beliefs, wide = rows(belief, many), context_of(context, many)
+    decision = case.policy.decide(beliefs, wide, case.rng(8), propensity=False)
     counts = np.bincount(decision.action, minlength=case.n_actions)
     expected: FloatArray = probabilities.values[0] * N_FREQUENCY
     spread = np.sqrt(expected * (1 - probabilities.values[0])) + 0.5

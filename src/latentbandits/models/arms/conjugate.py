@@ -15,6 +15,7 @@ mixtures that are fitted side by side.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -190,8 +191,7 @@ class Learnable(ABC):
         """Return KL(q(phi) || prior), summed over states and actions, `(R,)`."""
         gain = ((phi - prior) * self.expected(phi)).sum(axis=-1)
         kl = gain - self.log_normaliser(phi) + self.log_normaliser(prior)
-        total: FloatArray = kl.sum(axis=(-2, -1))
-        return total
+        return kl.sum(axis=(-2, -1))
 
     def expected_log_prior(
         self, centre: FloatArray, strength: FloatArray, phi: FloatArray
@@ -199,8 +199,7 @@ class Learnable(ABC):
         """Return E_q[log prior] as a function of the strength, up to a constant, `(R,)`."""
         prior = self.prior(centre, strength)
         inner = (prior[:, 0] * self.expected(phi).sum(axis=1)).sum(axis=(-2, -1))
-        total: FloatArray = inner - phi.shape[1] * self.log_normaliser(prior[:, 0]).sum(axis=-1)
-        return total
+        return inner - phi.shape[1] * self.log_normaliser(prior[:, 0]).sum(axis=-1)
 
     # The noise, a parameter that all states share. Most families have none.
 
@@ -309,6 +308,12 @@ class Arms(ConjugateModel):
         """Prior means of the rewards, `(1 or n_sessions, n_states, n_actions)`."""
         raise NotImplementedError
 
+    def _longer(self, added: Mapping[str, FloatArray]) -> Self:
+        """Return this model with more actions at the end, whose prior fields are `added`."""
+        mine = self._prior_arrays()
+        fields = {name: np.concatenate([mine[name], added[name]], axis=1) for name in mine}
+        return self._replace(fields, self.state_prior)
+
     @property
     def n_actions(self) -> int:
         return int(self._means.shape[2])
@@ -354,8 +359,7 @@ class ConjugateArms(Arms, Learnable):
 
     def mean_reward(self, theta: Any) -> FloatArray:
         """Return the mean of p(r | theta)."""
-        mean: FloatArray = theta
-        return mean
+        return theta
 
     @abstractmethod
     def log_density(self, theta: Any, reward: FloatArray) -> FloatArray:
@@ -434,10 +438,7 @@ class ConjugateArms(Arms, Learnable):
         inside = means
         if self.support is not REALS:
             inside = np.clip(means, self._means.min(), self._means.max())
-        added = self._priors_of(inside, np.maximum(variances, 1e-12))
-        mine = self._prior_arrays()
-        fields = {name: np.concatenate([mine[name], added[name]], axis=1) for name in mine}
-        return self._replace(fields, self.state_prior)
+        return self._longer(self._priors_of(inside, np.maximum(variances, 1e-12)))
 
     def with_prior(self, means: FloatArray, variances: FloatArray) -> Self:
         """Return the family with priors of mean rewards with these means and variances.
@@ -455,8 +456,7 @@ class ConjugateArms(Arms, Learnable):
             # At least one pseudo-observation in total is left.
             most = 0.5 * np.maximum((means - low) * (high - means), 1e-12)
         prior = type(self).from_means(means, np.sqrt(np.minimum(variances, most)))  # type: ignore[attr-defined]
-        arrays: dict[str, FloatArray] = prior._prior_arrays()
-        return arrays
+        return prior._prior_arrays()
 
     def log_normaliser_step(
         self, prior: FloatArray, totals: FloatArray, statistic: FloatArray
@@ -504,8 +504,7 @@ class ConjugateArms(Arms, Learnable):
         The base measures, which are the same in every state, are left out.
         """
         after = self.log_normaliser(self.prior_hyperparameters + parameters.totals[:, None])
-        evidence: FloatArray = (after - self.log_normaliser(self.prior_hyperparameters)).sum(axis=2)
-        return evidence
+        return (after - self.log_normaliser(self.prior_hyperparameters)).sum(axis=2)
 
     def posterior_rewards(
         self, parameters: ArmTotals, context: Context
@@ -522,11 +521,7 @@ class ConjugateArms(Arms, Learnable):
         return (Component(None, self.law(phi)),)
 
     def sample_rewards(
-        self,
-        parameters: ArmTotals,
-        context: Context,
-        state: IntArray,
-        rng: np.random.Generator,
+        self, parameters: ArmTotals, context: Context, state: IntArray, rng: np.random.Generator
     ) -> FloatArray:
         phi = rows(self.prior_hyperparameters, state)
         phi += parameters.totals[:, None]

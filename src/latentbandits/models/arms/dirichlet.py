@@ -25,8 +25,7 @@ def log_normaliser(phi: FloatArray) -> FloatArray:
     """
     from scipy.special import gammaln
 
-    log_z: FloatArray = gammaln(phi).sum(axis=-1) - gammaln(phi.sum(axis=-1))
-    return log_z
+    return gammaln(phi).sum(axis=-1) - gammaln(phi.sum(axis=-1))
 
 
 def expected_log(phi: FloatArray) -> FloatArray:
@@ -37,8 +36,7 @@ def expected_log(phi: FloatArray) -> FloatArray:
     """
     from scipy.special import digamma
 
-    expected: FloatArray = digamma(phi) - digamma(phi.sum(axis=-1, keepdims=True))
-    return expected
+    return digamma(phi) - digamma(phi.sum(axis=-1, keepdims=True))
 
 
 def divergence(after: FloatArray, before: FloatArray) -> FloatArray:
@@ -48,8 +46,7 @@ def divergence(after: FloatArray, before: FloatArray) -> FloatArray:
     np.float64(0.0)
     """
     gain = ((after - before) * expected_log(after)).sum(axis=-1)
-    kl: FloatArray = gain - log_normaliser(after) + log_normaliser(before)
-    return kl
+    return gain - log_normaliser(after) + log_normaliser(before)
 
 
 def log_normaliser_step(prior: FloatArray, totals: FloatArray, one_hot: FloatArray) -> FloatArray:
@@ -78,8 +75,7 @@ def unnormalised(phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         return rng.standard_gamma(phi)
     log_draws = np.log(rng.standard_gamma(phi + 1))  # log G(a) = log G(a + 1) + log(U) / a
     log_draws -= rng.standard_exponential(phi.shape) / phi
-    draws: FloatArray = np.exp(log_draws - log_draws.max(axis=-1, keepdims=True))
-    return draws
+    return np.exp(log_draws - log_draws.max(axis=-1, keepdims=True))
 
 
 # Rewards with finitely many values and Dirichlet priors: clicks, stars, priced outcomes.
@@ -463,8 +459,7 @@ class CategoricalArms(DirichletArms):
         return draws
 
     def point(self, phi: FloatArray) -> FloatArray:
-        probabilities: FloatArray = phi / phi.sum(axis=-1, keepdims=True)
-        return probabilities
+        return phi / phi.sum(axis=-1, keepdims=True)
 
     def mean_reward(self, theta: FloatArray) -> FloatArray:
         return theta @ self.values
@@ -493,8 +488,7 @@ class CategoricalArms(DirichletArms):
 
     @cached_property
     def _offsets(self) -> FloatArray:
-        offsets: FloatArray = self.values - self.values[0]
-        return offsets
+        return self.values - self.values[0]
 
     @cached_property
     def _one_hot(self) -> FloatArray:

@@ -47,8 +47,7 @@ class ArmStatistics(NamedTuple):
 
     def _cell(self, action: IntArray) -> IntArray:
         """Return the index of each session's action in the flattened arrays."""
-        cell: IntArray = action + self.counts.shape[1] * np.arange(len(action))
-        return cell
+        return action + self.counts.shape[1] * np.arange(len(action))
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -91,13 +90,10 @@ class GaussianArms(Arms):
         state_prior: ArrayLike | None = None,
     ) -> None:
         centre = checks.finite_array("means", means, (2, 3))
-        checks.set_fields(
-            self,
-            means=centre,
-            noise=checks.positive_number("noise", noise),
-            spread=checks.non_negative_array("spread", spread, centre.shape),
-            state_prior=checks.state_prior(state_prior, centre),
-        )
+        noise = checks.positive_number("noise", noise)
+        spread = checks.non_negative_array("spread", spread, centre.shape)
+        prior = checks.state_prior(state_prior, centre)
+        checks.set_fields(self, means=centre, noise=noise, spread=spread, state_prior=prior)
 
     @classmethod
     def reward_family(cls) -> type[Learnable]:
@@ -108,14 +104,9 @@ class GaussianArms(Arms):
         """Return a random problem of shape ([n_sessions,] n_states, n_actions)."""
         return cls(rng.random(shape), 0.5, 0.2)
 
-    def with_actions(self, means: FloatArray, variances: FloatArray) -> GaussianArms:
+    def with_actions(self, means: FloatArray, variances: FloatArray) -> Self:
         """Return this model with m more actions at the end; both arguments `(n_states, m)`."""
-        return GaussianArms(
-            np.concatenate([self.means, means], axis=1),
-            self.noise,
-            np.concatenate([self.spread, np.sqrt(variances)], axis=1),
-            self.state_prior,
-        )
+        return self._longer({"means": means, "spread": np.sqrt(variances)})
 
     @cached_property
     def is_certain(self) -> bool:
@@ -154,11 +145,7 @@ class GaussianArms(Arms):
         return self._posterior(self._means, self._variances, counts, sums)
 
     def sample_rewards(
-        self,
-        parameters: ArmStatistics,
-        context: Context,
-        state: IntArray,
-        rng: np.random.Generator,
+        self, parameters: ArmStatistics, context: Context, state: IntArray, rng: np.random.Generator
     ) -> FloatArray:
         normals = rng.standard_normal((*state.shape, self.n_actions))
         return self.rewards_from_normals(parameters, context, state, normals, out=normals)
@@ -381,8 +368,7 @@ class Gaussian(Learnable):
         error = np.maximum(squares - 2 * fit, 0.0)
         counts = sums[..., 0].sum(axis=1)
         if self.noise_by_action:
-            by_action: FloatArray = (error + _ACTION_NOISE) / (counts + 1)
-            return by_action
+            return (error + _ACTION_NOISE) / (counts + 1)
         shared = (error.sum(axis=1) + _LEAST_NOISE) / (counts.sum(axis=1) + 1)
         return np.broadcast_to(shared[:, None], noise.shape)
 

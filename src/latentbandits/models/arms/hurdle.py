@@ -237,14 +237,12 @@ class HurdleArms(ConjugateArms):
 
     def posterior(self, prior: FloatArray, sums: FloatArray, noise: FloatArray) -> FloatArray:
         amounts = sums[..., self.amount_terms] / noise[:, None, :, None]
-        phi: FloatArray = prior + np.concatenate([sums[..., :2], amounts], axis=-1)
-        return phi
+        return prior + np.concatenate([sums[..., :2], amounts], axis=-1)
 
     @property
     def smoothing(self) -> FloatArray:  # type: ignore[override]
         """Half a zero, and half a positive reward of 1."""
-        both: FloatArray = 0.5 * self.summed(np.array([0.0, 1.0])).sum(axis=0)
-        return both
+        return 0.5 * self.summed(np.array([0.0, 1.0])).sum(axis=0)
 
     def reward_variance(self, phi: FloatArray) -> FloatArray:
         chance, amount = self.point(phi)
@@ -538,8 +536,7 @@ class HurdleGammaArms(HurdleArms):
     ) -> FloatArray:
         power = 1 / noise
         terms = totals[..., 0] * _power_terms(power) + (power - 1) * totals[..., 2]
-        value: FloatArray = terms.sum(axis=1)
-        return value
+        return terms.sum(axis=1)
 
 
 def _power_terms(power: FloatArray | float) -> FloatArray:

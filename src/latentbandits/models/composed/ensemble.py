@@ -88,7 +88,6 @@ class Ensemble(StationaryModel):
                     )
             if member.transition is not None:
                 raise ValueError(f"model {i} is a Markov model: give Markov the Ensemble instead")
-        object.__setattr__(self, "models", members)
         lead = () if members[0].n_sessions is None else (members[0].n_sessions,)
         shares = checks.state_prior(weights, np.empty((*lead, len(members), 1)), "weights")
         if state_prior is None:
@@ -97,7 +96,7 @@ class Ensemble(StationaryModel):
             prior = prior if lead else prior[0]
         else:
             prior = checks.state_prior(state_prior, np.empty((*lead, members[0].n_states, 1)))
-        checks.set_fields(self, weights=shares, state_prior=prior)
+        checks.set_fields(self, models=members, weights=shares, state_prior=prior)
 
     @property
     def order_free(self) -> bool:  # type: ignore[override]
@@ -161,8 +160,7 @@ class Ensemble(StationaryModel):
         share = np.exp(self._log_weights)
         if state is not None:
             share = rows(share, state)
-        mixed: FloatArray = (share[..., None, :] * means).sum(axis=-1)
-        return mixed
+        return (share[..., None, :] * means).sum(axis=-1)
 
     def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
         """Return the log density of the mixture over members, as if each round drew a new one."""
@@ -252,8 +250,7 @@ class Ensemble(StationaryModel):
     ) -> FloatArray:
         members = self._users(theta)
         densities = [m.log_reward_density(t, context, action, reward) for m, t in members]
-        chosen: FloatArray = np.stack(densities)[theta[0], np.arange(len(action))]
-        return chosen
+        return np.stack(densities)[theta[0], np.arange(len(action))]
 
     def probability_best(
         self,

@@ -43,17 +43,17 @@ class Wrapping(ShownModel):
         return support_of(self.model)
 
     @property
+    def reward_bounds(self) -> tuple[float, float] | None:
+        """The smallest and the largest possible reward; None where the family has no bounds."""
+        return self.support.bounds
+
+    @property
     def inner_models(self) -> tuple[KnownModel, ...]:
         return (self.model,)
 
     @property
     def noise(self) -> float:
         return self.model.noise
-
-    @property
-    def reward_bounds(self) -> tuple[float, float] | None:
-        """The smallest and the largest possible reward; None where the family has no bounds."""
-        return self.support.bounds
 
     @property
     def log_state_prior(self) -> FloatArray:
@@ -104,13 +104,8 @@ class NothingToLearn(NamedTuple):
 class CertainModel:
     """The methods of `Model` for a `KnownModel`: the prior over parameters is a point."""
 
-    @property
-    def is_certain(self) -> bool:
-        return True
-
-    @property
-    def spread_bound(self) -> float:
-        return 0.0
+    is_certain = True
+    spread_bound = 0.0
 
     def parameters(self: KnownModel, n_sessions: int) -> NothingToLearn:
         return NothingToLearn(np.empty((session_count(n_sessions, self.n_sessions), 0)))
@@ -152,21 +147,16 @@ class CertainModel:
 class OneState(CertainModel, Wrapping):
     """A single state of a certain model, which all sessions share."""
 
+    n_states = 1
+    transition = None
+
     def __init__(self, model: KnownModel, state: int) -> None:
         self.model = model
         self._state = state
 
     @property
-    def n_states(self) -> int:
-        return 1
-
-    @property
     def log_state_prior(self) -> FloatArray:
         return np.zeros((1, 1))
-
-    @property
-    def transition(self) -> None:
-        return None
 
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
         if state is not None:

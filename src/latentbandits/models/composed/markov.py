@@ -77,15 +77,13 @@ class Markov(Wrapping):
     ) -> None:
         if model.transition is not None:
             raise ValueError("this model moves already: give Markov the model that it was made of")
-        object.__setattr__(self, "model", model)
-        object.__setattr__(self, "n_paths", checks.count("n_paths", n_paths))
-        checks.set_fields(self, transition=checks.transition_matrix(transition, model.n_states))
+        moves = checks.transition_matrix(transition, model.n_states)
         prior = None
         if state_prior is not None:
             lead = () if model.n_sessions is None else (model.n_sessions,)
             prior = checks.state_prior(state_prior, np.empty((*lead, model.n_states, 1)))
-            checks.frozen(prior)
-        object.__setattr__(self, "state_prior", prior)
+        n_paths = checks.count("n_paths", n_paths)
+        checks.set_fields(self, model=model, transition=moves, n_paths=n_paths, state_prior=prior)
         self._set_pause(returning, session_gap)
         _ = self._learner  # raises now, not at the first decision, if the model is not Selectable
 
@@ -322,16 +320,12 @@ class PathFilter:
         return tuple(components)
 
     def sample_rewards(
-        self,
-        parameters: Paths,
-        context: Context,
-        state: IntArray,
-        rng: np.random.Generator,
+        self, parameters: Paths, context: Context, state: IntArray, rng: np.random.Generator
     ) -> FloatArray:
         session = np.broadcast_to(np.arange(len(state))[:, None], state.shape)
         path = sample(self._log_shares(parameters)[session, state], rng)
         taught = map_leaves(lambda leaf: leaf[session, state, path, state], parameters.learned)
-        parts: list[tuple[BoolArray, FloatArray]] = []
+        rewards: Any = None
         for current in np.unique(state):
             chosen = state == current
             rows = session[chosen]
@@ -341,10 +335,9 @@ class PathFilter:
                 np.zeros((len(rows), 1), np.int64),
                 rng,
             )
-            parts.append((chosen, draws[:, 0]))
-        rewards = np.empty((*state.shape, parts[0][1].shape[1]))
-        for chosen, draws in parts:
-            rewards[chosen] = draws
+            if rewards is None:
+                rewards = np.empty((*state.shape, draws.shape[2]))
+            rewards[chosen] = draws[:, 0]
         return rewards
 
     def _on_paths(

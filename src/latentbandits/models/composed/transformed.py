@@ -39,6 +39,7 @@ class TransformedRewards(Wrapping, ABC):
     """
 
     transform: ClassVar[str]
+    transition = None
     model: Model
     smearing: FloatArray
     level: float
@@ -58,10 +59,8 @@ class TransformedRewards(Wrapping, ABC):
                 f"actions; got {len(factors)}"
             )
         if level is None:
-            centre = 0.0 if model.n_actions is None else model.expected_rewards(None).mean()
-            level = float(centre)
-        object.__setattr__(self, "model", model)
-        checks.set_fields(self, smearing=factors, level=float(level))
+            level = 0.0 if model.n_actions is None else model.expected_rewards(None).mean()
+        checks.set_fields(self, model=model, smearing=factors, level=float(level))
 
     # Methods that each transform implements.
 
@@ -124,10 +123,6 @@ class TransformedRewards(Wrapping, ABC):
     @property
     def order_free(self) -> bool:
         return is_order_free(self.model)
-
-    @property
-    def transition(self) -> None:
-        return None
 
     @property
     def state_prior(self) -> FloatArray:
@@ -317,8 +312,7 @@ class SqrtRewards(TransformedRewards):
 
     def log_slope(self, reward: FloatArray) -> FloatArray:
         """Return -log(2 sqrt r); a reward of zero, where f' is infinite, counts as one of 1e-6."""
-        slope: FloatArray = -np.log(2 * np.sqrt(np.maximum(reward, 1e-6)))
-        return slope
+        return -np.log(2 * np.sqrt(np.maximum(reward, 1e-6)))
 
     @staticmethod
     def outside(reward: FloatArray) -> BoolArray:

@@ -44,14 +44,11 @@ class LinearModel(StationaryModel):
     """Base class of models whose mean rewards are linear in the features of the actions."""
 
     weights: FloatArray  # (n_states, n_features), or with a session axis first
+    n_actions = None  # it comes with the context
 
     @property
     def n_features(self) -> int:
         return int(self.weights.shape[-1])
-
-    @property
-    def n_actions(self) -> None:
-        return None
 
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
         return checks.features(context, n_sessions, self.n_features)
@@ -99,14 +96,11 @@ class LinearGaussian(LinearModel, ConjugateModel):
         state_prior: ArrayLike | None = None,
     ) -> None:
         centre = checks.finite_array("weights", weights, (2, 3))
+        noise = checks.positive_number("noise", noise)
+        matrices = checks.covariances("covariances", covariances, (*centre.shape, centre.shape[-1]))
+        prior = checks.state_prior(state_prior, centre)
         checks.set_fields(
-            self,
-            weights=centre,
-            noise=checks.positive_number("noise", noise),
-            covariances=checks.covariances(
-                "covariances", covariances, (*centre.shape, centre.shape[-1])
-            ),
-            state_prior=checks.state_prior(state_prior, centre),
+            self, weights=centre, noise=noise, covariances=matrices, state_prior=prior
         )
 
     @classmethod
@@ -129,8 +123,7 @@ class LinearGaussian(LinearModel, ConjugateModel):
         if state is None:
             return self._weights @ context.swapaxes(1, 2)
         session = 0 if self.weights.ndim == 2 else np.arange(len(state))
-        rewards: FloatArray = (context @ self._weights[session, state][:, :, None])[:, :, 0]
-        return rewards
+        return (context @ self._weights[session, state][:, :, None])[:, :, 0]
 
     def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
         x = checks.played(context, action)
@@ -249,8 +242,7 @@ class LinearGaussian(LinearModel, ConjugateModel):
         """Square roots of the covariances, which may be singular."""
         values, vectors = np.linalg.eigh(self.covariances)
         factors = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
-        shaped: FloatArray = factors.reshape(*self._weights.shape, self.n_features)
-        return shaped
+        return factors.reshape(*self._weights.shape, self.n_features)
 
 
 def _theta(
@@ -428,14 +420,8 @@ class LinearGaussianUnknownNoise(LinearModel, ConjugateModel):
         checks.above("noise_scale", scale, 0, "as rewards have noise")
         count = checks.non_negative_array("noise_count", noise_count, shape)
         checks.above("noise_count", count, 2, "so that rewards have a variance")
-        checks.set_fields(
-            self,
-            weights=unit.weights,
-            covariances=unit.covariances,
-            noise_scale=scale,
-            noise_count=count,
-            state_prior=unit.state_prior,
-        )
+        arrays = unit._prior_arrays() | {"noise_scale": scale, "noise_count": count}
+        checks.set_fields(self, **arrays, state_prior=unit.state_prior)
 
     @classmethod
     def random(cls, rng: np.random.Generator, *shape: int) -> Self:

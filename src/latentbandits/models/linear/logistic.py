@@ -77,8 +77,7 @@ class LogisticLinear(ArraysByState, LinearModel, ParticleModel):
             raise ValueError("covariances must be positive definite: moves need a prior density")
         checks.set_fields(
             self,
-            weights=prior.weights,
-            covariances=prior.covariances,
+            **prior._prior_arrays(),
             state_prior=prior.state_prior,
             n_particles=checks.positive_count("n_particles", n_particles),
             n_moves=checks.positive_count("n_moves", n_moves),
@@ -128,8 +127,7 @@ class LogisticLinear(ArraysByState, LinearModel, ParticleModel):
     def _log_prior(self, theta: FloatArray, state: IntArray) -> FloatArray:
         """Return log P1(theta | s) up to a constant of the state."""
         z = (theta - self.weights[state][:, None]) @ self._inverse_factors[state].swapaxes(1, 2)
-        density: FloatArray = -0.5 * np.einsum("kmp,kmp->km", z, z)
-        return density
+        return -0.5 * np.einsum("kmp,kmp->km", z, z)
 
     def _log_density(
         self, theta: FloatArray, features: FloatArray, reward: FloatArray

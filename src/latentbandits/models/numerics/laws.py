@@ -90,8 +90,7 @@ class Counts:
     bounds = None
 
     def contains(self, reward: FloatArray) -> BoolArray:
-        inside: BoolArray = (reward >= 0) & (reward == np.floor(reward))
-        return inside
+        return (reward >= 0) & (reward == np.floor(reward))
 
     def around(self, value: float) -> tuple[float, float]:
         return float(max(0, math.floor(value))), float(max(0, math.ceil(value)))
@@ -401,14 +400,12 @@ class Points(Law):
 
     @property
     def mean(self) -> FloatArray:
-        mean: FloatArray = np.einsum("nspk,nsp->nsk", self.values, self._shares)
-        return mean
+        return np.einsum("nspk,nsp->nsk", self.values, self._shares)
 
     @property
     def variance(self) -> FloatArray:
         offsets = self.values - self.mean[:, :, None]
-        variance: FloatArray = np.einsum("nspk,nspk,nsp->nsk", offsets, offsets, self._shares)
-        return variance
+        return np.einsum("nspk,nspk,nsp->nsk", offsets, offsets, self._shares)
 
     @property
     def _shares(self) -> FloatArray:
@@ -420,8 +417,7 @@ class Points(Law):
         return type(self)(_pairs(self.values, session, action), shares)
 
     def below(self, x: FloatArray) -> FloatArray:
-        chance: FloatArray = np.where(self.values <= x[:, :, None], self.shares, 0.0).sum(axis=2)
-        return chance
+        return np.where(self.values <= x[:, :, None], self.shares, 0.0).sum(axis=2)
 
     def density(self, x: FloatArray) -> FloatArray:
         return np.zeros(self.values.shape[:2])
