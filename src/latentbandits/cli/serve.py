@@ -122,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.serving.engine.model_rows import notes
     from latentbandits.serving.http.server import bind, serve
     from latentbandits.serving.settings import MAIN, PREFIX, Settings, gather
-    from latentbandits.serving.stores import open_store
+    from latentbandits.serving.stores import opening
 
     flags = {name: getattr(arguments, name) for name in Settings.__struct_fields__}
     if arguments.model is not None and flags["models"] is None:
@@ -138,8 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     _allow_connections(settings.max_connections)
     sockets = bind(settings)
-    store = open_store(settings.store, settings.writing())
-    try:
+    with opening(settings.store, settings.writing()) as store:
         engine = Engine(store, settings)
         demo = demonstration() if arguments.demo else None
         row = _model_row(arguments.model, demo)
@@ -151,12 +150,6 @@ def run(arguments: argparse.Namespace) -> int:
             row = engine.library.row(served.id)
             chosen = _chosen(settings.policy, row, engine.library.tuned(served.id))
         service = Service(engine, settings)
-    except Refused as refusal:
-        store.close()
-        raise ValueError(refusal.message) from None
-    except ValueError:
-        store.close()
-        raise
     logger = logging.getLogger("latentbandits")
     for warning in store.warnings:
         logger.warning("%s", warning)

@@ -8,11 +8,10 @@ from typing import Any
 from latentbandits.models.artefacts import Catalogue
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.model_rows import pack, read_artefact
-from latentbandits.serving.errors import Refused
 from latentbandits.serving.http.app import App
 from latentbandits.serving.http.service import Service
 from latentbandits.serving.settings import gather
-from latentbandits.serving.stores import open_store
+from latentbandits.serving.stores import opening
 
 Embedded = App
 """The service as an ASGI app, as `embed` returns it."""
@@ -47,8 +46,7 @@ def embed(
     if isinstance(model, str | Path) and "models" not in values:
         values["models"] = str(Path(model).resolve().parent)
     valid = gather(values, None, {})
-    opened = open_store(valid.store, valid.writing())
-    try:
+    with opening(valid.store, valid.writing()) as opened:
         engine = Engine(opened, valid)
         row = None
         if isinstance(model, str | Path):
@@ -60,9 +58,3 @@ def embed(
                 engine.start_with(row)
             engine.library.served(engine.library.active.model)
         return Embedded(Service(engine, valid), authenticated=authenticated)
-    except Refused as refusal:
-        opened.close()
-        raise ValueError(refusal.message) from None
-    except BaseException:
-        opened.close()
-        raise

@@ -48,12 +48,8 @@ SCHEMA = polars.Schema(
     }
 )
 _NESTED = ("eligible", "features", "state_probabilities")
-_NUMBERED = polars.Schema(
-    {
-        name: polars.Int64() if isinstance(kind, polars.Datetime) else kind
-        for name, kind in SCHEMA.items()
-    }
-)
+_TIMES = ("time", "reward_time")
+_NUMBERED = polars.Schema({**SCHEMA, **dict.fromkeys(_TIMES, polars.Int64())})
 
 
 class Exported(NamedTuple):
@@ -160,9 +156,8 @@ def _write_text(frames: Iterator[polars.DataFrame], whole: Path, scratch: Path, 
             if kind == ".csv":
                 _flat(table).write_csv(file, include_header=False)
             else:
-                table.with_columns(
-                    polars.col("time", "reward_time").dt.to_string("iso:strict")
-                ).write_ndjson(file)
+                times = polars.col(*_TIMES).dt.to_string("iso:strict")
+                table.with_columns(times).write_ndjson(file)
 
 
 def _flat(table: polars.DataFrame) -> polars.DataFrame:
@@ -182,7 +177,7 @@ def frame(entries: list[LogEntry]) -> polars.DataFrame:
     """Return log entries as a table, one row for each."""
     rows = [msgspec.structs.asdict(entry) for entry in entries]
     for row in rows:
-        for name in ("time", "reward_time"):
+        for name in _TIMES:
             row[name] = None if row[name] is None else round(row[name] * 1000)
         features = row["user_features"]
         row["user_features"] = None if features is None else msgspec.json.encode(features).decode()

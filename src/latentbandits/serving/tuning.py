@@ -79,18 +79,17 @@ def tune_apart(row: ModelRow, seconds: float) -> str | None:
             command, input=row.files, capture_output=True, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired:
-        warn_untuned(row.name, f"it took more than {seconds:g} s")
-        return None
+        why = f"it took more than {seconds:g} s"
     except OSError as error:
-        warn_untuned(row.name, str(error))
-        return None
-    if done.returncode != 0:
-        complaint = done.stderr.decode(errors="replace")
-        warn_untuned(row.name, complaint.strip().rpartition("\n")[2])
-        return None
-    winner, _, summary = done.stdout.decode().strip().partition("\n")
-    report_tuned(row.name, summary)
-    return winner
+        why = str(error)
+    else:
+        if done.returncode == 0:
+            winner, _, summary = done.stdout.decode().strip().partition("\n")
+            report_tuned(row.name, summary)
+            return winner
+        why = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+    warn_untuned(row.name, why)
+    return None
 
 
 def report_tuned(name: str, summary: str) -> None:

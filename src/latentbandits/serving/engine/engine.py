@@ -66,8 +66,7 @@ class SessionDetails(NamedTuple):
     """A session with its belief and its latest decisions."""
 
     live: Live
-    decisions: list[RewardedDecision]
-    of_new_actions: list[bool]  # whether each chose an action that its model lacks
+    decisions: list[tuple[RewardedDecision, bool]]  # whether its model lacks the chosen action
 
 
 class Engine:
@@ -314,7 +313,7 @@ class Engine:
     def session(self, name: str, most: int = _HISTORY) -> SessionDetails:
         """Return a session with its belief and its latest decisions, `most` at most."""
         live, orders = self.latest(name, most)
-        return self.details(live, orders)
+        return SessionDetails(live, self.history(orders))
 
     def latest(self, name: str, most: int = _HISTORY) -> tuple[Live, list[int]]:
         """Return a session and the orders of its latest decisions, `most` at most."""
@@ -322,11 +321,10 @@ class Engine:
         live = self._existing(name)
         return live, self.store.latest(live.row.key, most, merged=live.row.members > 0)
 
-    def details(self, live: Live, orders: Sequence[int]) -> SessionDetails:
-        """Return a session with its decisions of these orders."""
+    def history(self, orders: Sequence[int]) -> list[tuple[RewardedDecision, bool]]:
+        """Return the decisions of these orders, and whether each chose an action that is new."""
         rows = self.store.history(orders)
-        new = [self.library.is_new_action(row.decision) for row in rows]
-        return SessionDetails(live, rows, new)
+        return [(row, self.library.is_new_action(row.decision)) for row in rows]
 
     def delete(self, name: str, who: str = "") -> int:
         """Forget all sessions of this name, those merged with them, and all their decisions.

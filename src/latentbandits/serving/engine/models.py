@@ -357,20 +357,18 @@ class Library:
         served = self._alive.get(key)
         if served is None:
             served = self.check(self.row(model_id))
-            self._keep(key, served)
+            self.keep(served)
         elif next(reversed(self._used), None) != key:
             self._use(key, served)
         return served
 
-    def keep(self, served: ServedModel) -> None:
-        """Keep a model that `check` returned in memory, unless one with the same id is there."""
-        if (served.id, ()) not in self._alive:
-            self._keep((served.id, ()), served)
-
-    def _keep(self, key: ModelKey, served: ServedModel) -> None:
-        self.memory.add(served)
-        self._alive[key] = served
-        self._use(key, served)
+    def keep(self, served: ServedModel, grown_by: tuple[str, ...] = ()) -> None:
+        """Keep a new model in memory, unless the same one is there."""
+        key = served.id, grown_by
+        if key not in self._alive:
+            self.memory.add(served)
+            self._alive[key] = served
+            self._use(key, served)
 
     def _use(self, key: ModelKey, served: ServedModel) -> None:
         self._used[key] = served
@@ -465,7 +463,7 @@ class Library:
             policies = self._policies(self.row(model_id), model, catalogue)
             space = action_space(model, catalogue, len(new))
             grown = replace(base, model=model, space=space, policies=policies)
-            self._keep(key, grown)
+            self.keep(grown, new)
         self._use(key, grown)
         return grown
 

@@ -170,14 +170,15 @@ def _metrics(service: Service) -> View:
             admitted(service, headers, "read", shared=True).spend(1)
         except NotAdmitted as refusal:
             return _error(refusal.answer())
-        service.metrics.waiting.set(service.writer.waiting)
-        service.metrics.most_waiting.set(service.writer.most_waiting)
+        writer = service.writer
+        waiting, most = writer.waiting, writer.most_waiting
         try:
-            totals = await service.writer.run(totals_as_metrics, urgent=True)
+            totals = await writer.run(totals_as_metrics, urgent=True)
         except Refused:
             totals = []  # the store is down: export the other metrics
-        service.metrics.store_works.set(service.writer.store_works)
-        text = service.metrics.exposition(totals)
+        text = service.metrics.exposition(
+            totals, waiting=waiting, most_waiting=most, store_works=writer.store_works
+        )
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return metrics

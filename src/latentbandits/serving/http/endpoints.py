@@ -233,7 +233,7 @@ async def _shown(service: Service, live: Live, orders: Sequence[int]) -> Session
     """
 
     def read(part: Sequence[int], engine: Engine) -> list[Event]:
-        return events_of(engine.details(live, part))
+        return events_of(engine.history(part))
 
     history: list[Event] = []
     for begin in range(0, len(orders), _SHOWN_AT_ONCE):

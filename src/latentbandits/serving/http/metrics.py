@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -117,7 +117,7 @@ def _by_position(name: str, text: str, prefix: str, totals: Statistics) -> Metri
     return _metric(CounterMetricFamily, name, text, ("position",), counts)
 
 
-class _Totals(Collector):
+class _Given(Collector):
     """Metrics that are complete."""
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
@@ -128,50 +128,33 @@ class _Totals(Collector):
 
 
 class Metrics:
-    """A registry of its own, so that several services can live in one process."""
+    """The metrics of one service; several services can live in one process."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
         self._routes: dict[str, RouteCounts] = {}
-        self.registry.register(_Requests(self._routes))
-        self.waiting = Gauge(
-            "latentbandits_waiting", "requests that wait for the writer", registry=self.registry
-        )
-        self.most_waiting = Gauge(
-            "latentbandits_waiting_most", "the most that ever waited", registry=self.registry
-        )
-        self.store_works = Gauge(
-            "latentbandits_store_works", "1 while commits succeed", registry=self.registry
-        )
 
     def of_route(self, route: str) -> RouteCounts:
         """Return the counts of a route, which whoever answers its requests adds to."""
         return self._routes.setdefault(route, RouteCounts())
 
-    def exposition(self, totals: Sequence[Metric]) -> bytes:
+    def exposition(
+        self, totals: Sequence[Metric], *, waiting: int, most_waiting: int, store_works: bool
+    ) -> bytes:
         """Return all metrics, the totals among them, in the text format of Prometheus."""
+        gauge = GaugeMetricFamily
         registry = CollectorRegistry()
-        registry.register(_Totals(totals))
-        text: bytes = generate_latest(self.registry) + generate_latest(registry)
+        metrics = [
+            *self._requests(),
+            _metric(gauge, "waiting", "requests that wait for the writer", (), {(): waiting}),
+            _metric(gauge, "waiting_most", "the most that ever waited", (), {(): most_waiting}),
+            _metric(gauge, "store_works", "1 while commits succeed", (), {(): store_works}),
+            *totals,
+        ]
+        registry.register(_Given(metrics))
+        text: bytes = generate_latest(registry)
         return text
 
-
-class RouteCounts:
-    """Requests of one route by status, and by the bucket of their time; the last has no end."""
-
-    __slots__ = ("seconds", "statuses", "within")
-
-    def __init__(self) -> None:
-        self.statuses: dict[int, int] = {}
-        self.within = [0] * (len(BUCKETS) + 1)
-        self.seconds = 0.0
-
-
-class _Requests(Collector):
-    def __init__(self, routes: Mapping[str, RouteCounts]) -> None:
-        self._routes = routes
-
-    def collect(self) -> Iterable[Metric]:
+    def _requests(self) -> Iterable[Metric]:
         asked = {route: counts for route, counts in self._routes.items() if counts.statuses}
         statuses = {
             (route, str(status)): number
@@ -189,3 +172,14 @@ class _Requests(Collector):
             buckets = list(zip(bounds, accumulate(counts.within), strict=True))
             seconds.add_metric([route], buckets, counts.seconds)
         yield seconds
+
+
+class RouteCounts:
+    """Requests of one route by status, and by the bucket of their time; the last has no end."""
+
+    __slots__ = ("seconds", "statuses", "within")
+
+    def __init__(self) -> None:
+        self.statuses: dict[int, int] = {}
+        self.within = [0] * (len(BUCKETS) + 1)
+        self.seconds = 0.0

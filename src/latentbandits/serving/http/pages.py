@@ -243,13 +243,11 @@ def _words(text: str) -> str:
 def command(method: str, path: str, name: str) -> str:
     """Return a call of the endpoint with curl."""
     where = path.replace("{session}", "ann")
-    words = ["curl", "-s", f"http://127.0.0.1:8000{where}"]
-    if name in EXAMPLES:
-        if method != "POST":
-            words.insert(2, f"-X {method}")
+    has_body = name in EXAMPLES
+    other = [] if method == ("POST" if has_body else "GET") else [f"-X {method}"]
+    words = ["curl", "-s", *other, f"http://127.0.0.1:8000{where}"]
+    if has_body:
         words += ["-H 'content-type: application/json'", f"-d '{json.dumps(EXAMPLES[name])}'"]
-    elif method != "GET":
-        words.insert(2, f"-X {method}")
     return " ".join(words)
 
 

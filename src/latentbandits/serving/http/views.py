@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ from latentbandits.serving.http.messages import (
     Swap,
 )
 from latentbandits.serving.log import event_fields
-from latentbandits.serving.records import LoggedEvent, SessionRow, floats
+from latentbandits.serving.records import LoggedEvent, RewardedDecision, SessionRow, floats
 from latentbandits.serving.settings import HOLDOUT, MAIN, TRIAL, TRIAL_SHARE
 
 SHOWN = 20_000
@@ -108,14 +109,14 @@ def _finite(values: Any) -> Any:
 
 def session_view(details: SessionDetails) -> SessionView:
     """Return a session as `GET /v1/sessions/{id}` answers."""
-    return view_with(details.live, events_of(details))
+    return view_with(details.live, events_of(details.decisions))
 
 
-def events_of(details: SessionDetails) -> list[Event]:
+def events_of(decisions: Sequence[tuple[RewardedDecision, bool]]) -> list[Event]:
     """Return the decisions of a session as its history shows them."""
     return [
         Event(**fields)
-        for one, is_new in zip(details.decisions, details.of_new_actions, strict=True)
+        for one, is_new in decisions
         for fields in event_fields(one.decision, one.reward, is_new=is_new)
     ]
 
@@ -477,14 +478,8 @@ def relearnings(work: str | None) -> list[Relearning]:
     if work is None:
         return []
     runs = []
-    try:
-        paths = sorted(Path(work, "runs").glob("*.json"))[-_LAST_RUNS:]
-    except OSError:
-        return []
-    for path in reversed(paths):
-        try:
+    for path in sorted(Path(work, "runs").glob("*.json"), reverse=True)[:_LAST_RUNS]:
+        with suppress(OSError, msgspec.MsgspecError):
             if path.stat().st_size <= _MOST_RUN_BYTES:
                 runs.append(msgspec.json.decode(path.read_bytes(), type=Relearning))
-        except (OSError, msgspec.MsgspecError):
-            continue
     return runs

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from latentbandits.serving.errors import StoreError, StoreUnavailable
+from latentbandits.serving.errors import Refused, StoreError, StoreUnavailable
 from latentbandits.serving.stores.protocol import LogReader, Store
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LogReader", "Store", "StoreKind", "Writing", "kinds", "open_log", "open_store", "open_tables",
-    "register", "unregister",
+    "opening", "register", "unregister",
 ]  # fmt: skip
 ENTRY_POINTS = "latentbandits.stores"
 
@@ -171,6 +171,19 @@ def open_store(url: str, writing: Writing = Writing()) -> Store:  # noqa: B008 -
     False
     """
     return _kind(url).open(url, writing)
+
+
+@contextmanager
+def opening(url: str, writing: Writing) -> Iterator[Store]:
+    """Give a store; close it, and turn a refusal into a ValueError, where the block fails."""
+    store = open_store(url, writing)
+    try:
+        yield store
+    except BaseException as error:
+        store.close()
+        if isinstance(error, Refused):
+            raise ValueError(error.message) from None
+        raise
 
 
 def open_log(url: str) -> LogReader:

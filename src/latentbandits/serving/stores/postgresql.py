@@ -18,7 +18,7 @@ from latentbandits.serving.errors import (
     StoreUnavailable,
 )
 from latentbandits.serving.stores.schema import SCHEMA_VERSION, check_version, migrate
-from latentbandits.serving.stores.sql import Row, SqlReader, SqlStore
+from latentbandits.serving.stores.sql import Row, SqlReader, SqlStore, largest_order
 
 Value = TypeVar("Value")
 _log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class PostgresqlStore(SqlStore):
         return range(first, first + _BLOCK)
 
     def continue_sequences(self, end: int) -> None:
-        self._run("SELECT setval('orders', ?, false)", (self.last_order() + _BLOCK,))
+        self._run("SELECT setval('orders', ?, false)", (largest_order(self._run) + _BLOCK,))
         self._run("SELECT setval('positions', ?, false)", (end + 1,))
 
     def lock_activations(self) -> None:

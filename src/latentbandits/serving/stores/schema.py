@@ -11,14 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from latentbandits.serving.errors import StoreError
-from latentbandits.serving.records import (
-    ActivationRow,
-    DecisionRow,
-    ModelRow,
-    NoteRow,
-    RewardRow,
-    SessionRow,
-)
 from latentbandits.serving.stores.sql import (
     ACTIVATIONS,
     DECISION,
@@ -31,6 +23,7 @@ from latentbandits.serving.stores.sql import (
     TABLES,
     Run,
     Table,
+    largest_order,
     paged,
 )
 
@@ -55,11 +48,6 @@ INDEXES = (
     "CREATE UNIQUE INDEX stream_of_row ON stream (id)",
     _REWARDS_BY_TOKEN,
 )
-OLD_TABLES = ("sessions", "decisions", "models", "activations", "notes")
-OLD_INDEXES = (
-    "sessions_name", "sessions_open", "sessions_merged", "sessions_seen_open",
-    "sessions_seen_closed", "decisions_session", "decisions_request", "decisions_event",
-)  # fmt: skip
 ADDED: Sequence[Sequence[str]] = (
     ("ALTER TABLE sessions ADD COLUMN user_features BLOB",),
     (
@@ -95,9 +83,6 @@ def check_version(place: str, version: int, *, exactly: bool = False) -> None:
         )
 
 
-_TIME_BITS = 21  # 0.1.0 kept milliseconds in the upper bits of its orders
-
-
 def migrate(run: Run, version: int, stream: Sequence[str]) -> int | None:
     """Bring tables of any version up to date; version 0 is an empty database.
 
@@ -119,22 +104,35 @@ def _create(run: Run, stream: Sequence[str]) -> None:
         run(statement, ())
 
 
+# Rows of version 2: the table that they are copied to, where they are, their key, and the fields
+# of the new rows. 0.1.0 kept milliseconds in the upper bits of its orders. Adding 0.0 removes
+# negative zeros.
+_OLD_TABLES = ("sessions", "decisions", "models", "activations", "notes")
+_COPIED: tuple[tuple[Table[Any], str, str, str], ...] = (
+    (SESSIONS, "old_sessions s", "s.key",
+     """s.key, name, arm, model, activation, s.key >> 21, seen, rounds, rewards, reward_sum + 0.0,
+     last_order, probabilities, open, merged_into, merged_at,
+     (SELECT count(*) FROM old_sessions m WHERE m.merged_into = s.key)"""),
+    (DECISIONS, "old_decisions", "id",
+     """id, token, session, round, id >> 21, model, arm, policy, action, place, n_actions, actions,
+     features, state, propensity, propensity_kind, probabilities, request_id, fingerprint"""),
+    (REWARDS, "(SELECT * FROM old_decisions WHERE reward IS NOT NULL) AS told", "id",
+     """reward_order, id, session, reward_order, reward + 0.0, 'reward', reward_status,
+     reward_order >> 21, event_id"""),
+    (MODELS, "old_models", "id", "id, name, files"),
+    (ACTIVATIONS, "old_activations", "id", "id, model, mode, id >> 21"),
+    (NOTES, "old_notes", "name", "name, value"),
+)  # fmt: skip
+
+
 def _copy(run: Run, stream: Sequence[str]) -> int:
     """Copy all rows of version 2 into new tables; returns the first free order."""
-    for index in OLD_INDEXES:
-        run(f"DROP INDEX IF EXISTS {index}", ())  # version 1 lacks two of them
-    for table in OLD_TABLES:
-        run(f"ALTER TABLE {table} RENAME TO old_{table}", ())
+    for name in _OLD_TABLES:
+        run(f"ALTER TABLE {name} RENAME TO old_{name}", ())
     _create(run, stream)
-    last = _copy_sessions(run)
-    last = max(last, _copy_decisions(run))
-    for model_id, name, files in list(run("SELECT id, name, files FROM old_models", ())):
-        _insert(run, MODELS, ModelRow(model_id, name, files))
-    for order, model, mode in list(run("SELECT id, model, mode FROM old_activations", ())):
-        _insert(run, ACTIVATIONS, ActivationRow(order, model, mode, order >> _TIME_BITS))
-        last = max(last, order)
-    for name, value in list(run("SELECT name, value FROM old_notes", ())):
-        _insert(run, NOTES, NoteRow(name, value))
+    for table, old, key, fields in _COPIED:
+        for _, *values in paged(run, f"{key}, {fields}", old, key):
+            run(table.insert, table.values(table.record(*values)))
     # In 0.1.0, readers of the log received events sorted by order.
     run(
         f"""INSERT INTO stream (kind, id)
@@ -142,57 +140,6 @@ def _copy(run: Run, stream: Sequence[str]) -> int:
         UNION ALL SELECT {REWARD}, id FROM rewards) AS rows ORDER BY id""",
         (),
     )
-    for table in OLD_TABLES:
-        run(f"DROP TABLE old_{table}", ())
-    return last + 1
-
-
-def _insert(run: Run, table: Table[Any], row: Any) -> None:
-    run(table.insert, table.values(row))
-
-
-def _copy_sessions(run: Run) -> int:
-    last = 0
-    columns = (
-        "key, name, arm, model, activation, seen, rounds, rewards, reward_sum, last_order, "
-        "probabilities, open, merged_into, merged_at"
-    )
-    counted = run(
-        "SELECT merged_into, count(*) FROM old_sessions WHERE merged_into IS NOT NULL "
-        "GROUP BY merged_into",
-        (),
-    )
-    members: dict[int, int] = {row[0]: row[1] for row in counted}
-    for values in paged(run, columns, "old_sessions", "key"):
-        key, name, group, model, activation, seen, *counts = values
-        rounds, rewards, total, last_order, probabilities, is_open, into, at = counts
-        row = SessionRow(
-            key, name, group, model, activation, key >> _TIME_BITS, seen, rounds, rewards,
-            total + 0.0, last_order, probabilities, bool(is_open), into, at, members.get(key, 0),
-        )  # fmt: skip
-        _insert(run, SESSIONS, row)
-        last = max(last, key, last_order, at or 0)
-    return last
-
-
-def _copy_decisions(run: Run) -> int:
-    last = 0
-    columns = (
-        "id, token, session, round, model, arm, policy, action, place, n_actions, actions, "
-        "features, state, propensity, propensity_kind, probabilities, request_id, fingerprint, "
-        "reward, reward_order, reward_status, event_id"
-    )
-    for values in paged(run, columns, "old_decisions", "id"):
-        order, token, session, round_, *rest = values
-        *rest, reward, reward_order, status, event_id = rest
-        row = DecisionRow(order, token, session, round_, order >> _TIME_BITS, *rest)
-        _insert(run, DECISIONS, row)
-        last = max(last, order)
-        if reward is not None:
-            told = RewardRow(
-                reward_order, order, session, reward_order, reward + 0.0, "reward", status,
-                reward_order >> _TIME_BITS, event_id,
-            )  # fmt: skip
-            _insert(run, REWARDS, told)
-            last = max(last, reward_order)
-    return last
+    for name in _OLD_TABLES:
+        run(f"DROP TABLE old_{name}", ())
+    return largest_order(run) + 1

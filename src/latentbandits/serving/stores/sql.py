@@ -103,7 +103,7 @@ class Table(Generic[Record]):
         values.append(self._checksum(values) if summed else _NONE)
         return values
 
-    def verified(self, values: Row) -> Row:
+    def verified(self, values: Sequence[Any]) -> Sequence[Any]:
         """Return the columns of a row; Damaged if their checksum is another."""
         *content, expected = values
         if expected != _NONE and self._checksum(content) != expected:
@@ -111,7 +111,7 @@ class Table(Generic[Record]):
             raise Damaged(f"{place} is damaged (checksum differs)")
         return values
 
-    def row(self, values: Row) -> Record:
+    def row(self, values: Sequence[Any]) -> Record:
         """Return the row of these columns; Damaged if their checksum is another."""
         content = list(self.verified(values)[:-1])
         if self._open is not None:
@@ -203,6 +203,18 @@ def _size(event: LoggedEvent) -> int:
     return 1000 + 3 * len(event.decision.features or b"")
 
 
+def largest_order(run: Run) -> int:
+    """Return the largest order of any row."""
+    columns = (
+        ("sessions", "key"), ("sessions", "last_order"), ("sessions", "merged_at"),
+        ("decisions", "id"), ("rewards", "id"), ("activations", "id"), ("audit", "id"),
+    )  # fmt: skip
+    largest = [
+        run(f"SELECT COALESCE(max({column}), 0) FROM {table}", ()) for table, column in columns
+    ]
+    return max(int(order) for ((order,),) in largest)
+
+
 def paged(run: Run, columns: str, table: str, key: str) -> Iterator[Row]:
     """Yield all rows of a table in the order of a key, which must be the first column."""
     after: Any = None
@@ -234,19 +246,12 @@ class SqlQueries(ABC):
         for values in rows:
             self._run(statement, values)
 
-    def insert(self, statement: str, rows: Iterable[Row]) -> int:
+    def insert(self, statement: str, rows: Iterable[Sequence[Any]]) -> int:
         """Insert rows that were read from another store; return how many there were."""
         n = 0
         for n, values in enumerate(rows, 1):  # noqa: B007 - counted
             self._run(statement, values)
         return n
-
-    def last_order(self) -> int:
-        """Return the largest order of any row."""
-        columns = (("sessions", "key"), ("sessions", "last_order"), ("decisions", "id"),
-                   ("rewards", "id"), ("activations", "id"), ("audit", "id"))  # fmt: skip
-        largest = (self._run(f"SELECT max({c}) FROM {t}")[0][0] for t, c in columns)
-        return max((int(order) for order in largest if order is not None), default=0)
 
     def _all(self, table: Table[Record], where: str, values: Sequence[Any]) -> list[Record]:
         return [table.row(one) for one in self._run(f"{table.select} WHERE {where}", values)]

@@ -23,7 +23,7 @@ from latentbandits.serving.errors import (
     StoreUnavailable,
 )
 from latentbandits.serving.stores.schema import SCHEMA_VERSION, check_version, migrate
-from latentbandits.serving.stores.sql import NOTES, Row, SqlReader, SqlStore
+from latentbandits.serving.stores.sql import NOTES, Row, SqlReader, SqlStore, largest_order
 from latentbandits.serving.stores.sqlite_file import (
     FileHolder,
     checksum_pages,
@@ -109,7 +109,7 @@ class _SqliteDatabase(SqlStore):
         return range(first, first + _BLOCK)
 
     def continue_sequences(self, end: int) -> None:
-        self._run("UPDATE sequence SET next = ?", (self.last_order() + _BLOCK,))
+        self._run("UPDATE sequence SET next = ?", (largest_order(self._run) + _BLOCK,))
         self._run("DELETE FROM sqlite_sequence")
         self._run("INSERT INTO sqlite_sequence (name, seq) VALUES ('stream', ?)", (end,))
 
