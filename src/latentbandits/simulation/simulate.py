@@ -9,16 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    NamedTuple,
-    TypeAlias,
-    TypedDict,
-    Unpack,
-    cast,
-)
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack, cast
 
 import numpy as np
 from scipy import special
@@ -249,11 +240,7 @@ class _Player:
     """A policy with the beliefs and random stream of its chunk."""
 
     def __init__(
-        self,
-        name: str,
-        policy: AnyPolicy,
-        users: Sequence[Row | None],
-        rng: np.random.Generator,
+        self, name: str, policy: AnyPolicy, users: Sequence[Row | None], rng: np.random.Generator
     ) -> None:
         self.name = name
         self._policy = policy
