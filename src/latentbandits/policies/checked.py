@@ -216,7 +216,8 @@ class LargestScore(CheckedPolicy[BeliefT], ABC):
         )
 
     def _probabilities(self, belief: BeliefT, asked: Asked) -> ActionProbabilities:
-        return best_probabilities(self._scores(belief, asked), asked.eligible)
+        best = decision.best(decision.restrict(self._scores(belief, asked), asked.eligible))
+        return ActionProbabilities(decision.shares(best), "exact")
 
 
 def choose_best(
@@ -234,12 +235,6 @@ def choose_best(
         return Choice(action, state, None, "none")
     ties = np.count_nonzero(decision.best(decision.restrict(scores, eligible)), axis=1)
     return Choice(action, state, 1 / ties, "exact")
-
-
-def best_probabilities(scores: FloatArray, eligible: BoolArray | None) -> ActionProbabilities:
-    """Return the distribution that `choose_best` draws from."""
-    mask = decision.best(decision.restrict(scores, eligible))
-    return ActionProbabilities(decision.shares(mask), "exact")
 
 
 def _n_sessions(belief: object) -> int:

@@ -121,8 +121,13 @@ class Phased(PopulationPolicy[PhasedBelief]):
         policy: CheckedPolicy[Any] = self._memo["policy"]
         return policy
 
-    def _user_belief(self, policy: CheckedPolicy[Any], belief: PhasedBelief, user: IntArray) -> Any:
-        return belief_from_sums(policy, chunks.take(belief.users, user))
+    def _user_belief(self, policy: Any, belief: PhasedBelief, user: IntArray) -> Any:
+        """Return the belief of `policy` about each user after all of the user's rounds."""
+        sums = chunks.take(belief.users, user)
+        log_evidence, posterior = condition_on_sums(policy.model, sums)
+        if isinstance(policy, LinUCB):
+            return posterior
+        return JointBelief(policy.model.log_state_prior + log_evidence, posterior)
 
     def _choose(self, belief: PhasedBelief, asked: Asked, propensity: bool) -> Choice:
         policy = self._policy(belief)
@@ -162,12 +167,3 @@ class Phased(PopulationPolicy[PhasedBelief]):
             noise=np.array([model.noise for model in models]),
             next_refit=np.ceil(belief.next_refit * self.factor),
         )
-
-
-def belief_from_sums(policy: CheckedPolicy[Any], sums: UserSums) -> Any:
-    """Return the belief of `policy` about each user after all of the user's rounds."""
-    if isinstance(policy, LinUCB):
-        return condition_on_sums(policy.model, sums)[1]
-    model = policy.model  # type: ignore[attr-defined]
-    log_evidence, posterior = condition_on_sums(model, sums)
-    return JointBelief(model.log_state_prior + log_evidence, posterior)
