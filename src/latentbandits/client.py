@@ -20,7 +20,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
 from functools import wraps
 from importlib import import_module
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from latentbandits.client_protocol import (
@@ -146,16 +145,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_BACKGROUND.forget)
 
 
-def _conversations(timeout: float, retries: int, deadline: float | None) -> Conversations:
-    """Return the calls of a client with these options."""
-    for name, seconds in (("timeout", timeout), ("deadline", deadline)):
-        if seconds is not None and not seconds > 0:
-            raise ValueError(f"{name} must be a number of seconds above 0; got {seconds!r}")
-    if retries < 0:
-        raise ValueError(f"retries must be 0 or more; got {retries!r}")
-    return Conversations(timeout * (retries + 1) if deadline is None else deadline, retries)
-
-
 def _waiting(
     method: Callable[Concatenate[Conversations, P], Conversation[Answer]],
 ) -> Callable[Concatenate[Client, P], Answer]:
@@ -189,7 +178,14 @@ class _Connected:
         deadline: float | None = None,
         max_answer: int = MAX_ANSWER,
     ) -> None:
-        self._conversations = _conversations(timeout, retries, deadline)
+        for name, seconds in (("timeout", timeout), ("deadline", deadline)):
+            if seconds is not None and not seconds > 0:
+                raise ValueError(f"{name} must be a number of seconds above 0; got {seconds!r}")
+        if retries < 0:
+            raise ValueError(f"retries must be 0 or more; got {retries!r}")
+        self._conversations = Conversations(
+            timeout * (retries + 1) if deadline is None else deadline, retries
+        )
         self._wire = _Wire(url, key, timeout, max_answer)
 
 
@@ -265,12 +261,7 @@ class Client(_Connected):
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -329,12 +320,7 @@ class AsyncClient(_Connected):
     async def __aenter__(self) -> AsyncClient:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def close(self) -> None:

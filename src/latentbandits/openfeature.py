@@ -11,7 +11,8 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from typing import Any, cast
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
 from latentbandits.client import Client, NoAnswerError, ServiceError
 from latentbandits.extras import needed_by
@@ -37,6 +38,8 @@ with needed_by("latentbandits.openfeature"):
 
 __all__ = ["LatentBanditsProvider"]
 
+P = ParamSpec("P")
+Details = TypeVar("Details")
 _log = logging.getLogger(__name__)
 _REMEMBERED = 10_000  # sessions whose latest decision is remembered
 _KEY_REFUSED = (401, 403)
@@ -56,18 +59,14 @@ def _resolver(*kinds: type) -> Callable[..., FlagResolutionDetails[Any]]:
     return resolve
 
 
-def _async_resolver(*kinds: type) -> Callable[..., Coroutine[Any, Any, FlagResolutionDetails[Any]]]:
+def _in_thread(resolve: Callable[P, Details]) -> Callable[P, Coroutine[Any, Any, Details]]:
     """Return this method for an event loop, which another thread keeps free: the client waits."""
 
-    async def resolve(
-        self: LatentBanditsProvider,
-        flag_key: str,
-        default_value: Any,
-        evaluation_context: EvaluationContext | None = None,
-    ) -> FlagResolutionDetails[Any]:
-        return await asyncio.to_thread(self._resolve, flag_key, kinds, evaluation_context)
+    @wraps(resolve)
+    async def resolve_async(*arguments: P.args, **options: P.kwargs) -> Details:
+        return await asyncio.to_thread(resolve, *arguments, **options)
 
-    return resolve
+    return resolve_async
 
 
 class LatentBanditsProvider(AbstractProvider):
@@ -182,11 +181,11 @@ class LatentBanditsProvider(AbstractProvider):
     resolve_integer_details = _resolver(int)
     resolve_float_details = _resolver(float)
     resolve_object_details = _resolver(dict, list)
-    resolve_boolean_details_async = _async_resolver(bool)
-    resolve_string_details_async = _async_resolver(str)
-    resolve_integer_details_async = _async_resolver(int)
-    resolve_float_details_async = _async_resolver(float)
-    resolve_object_details_async = _async_resolver(dict, list)
+    resolve_boolean_details_async = _in_thread(resolve_boolean_details)
+    resolve_string_details_async = _in_thread(resolve_string_details)
+    resolve_integer_details_async = _in_thread(resolve_integer_details)
+    resolve_float_details_async = _in_thread(resolve_float_details)
+    resolve_object_details_async = _in_thread(resolve_object_details)
 
     # rewards
 

@@ -212,11 +212,6 @@ LAST_ROUNDS = 100
 """The windows of the paper's experiments, at the start and at the end of a run."""
 
 
-def windows(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the windows of a command's arguments, as keyword arguments of `simulate`."""
-    return {name: getattr(arguments, name) for name in ("first_rounds", "last_rounds")}
-
-
 def choose(kind: str, names: Sequence[str] | None, known: Iterable[str]) -> list[str]:
     """Return the known names that `names` asks for, in their order; all if none are given.
 

@@ -166,10 +166,9 @@ def check_nothing_lost(loop: Loop) -> None:
     assert done  # the loop had something to lose
     swaps = [swap.model for swap in loop.client.models().swaps]
     assert swaps[1:] == [run.candidate for run in done]  # each activation once, none without record
-    left = [path for path in (loop.folder / "work").rglob("*") if path.suffix == ".new"]
-    assert not left
+    assert not list((loop.folder / "work" / "log").glob(".*"))
     assert not list(loop.models.glob(".*"))
-    assert not (loop.folder / "work" / "training.parquet").exists()
+    assert not list((loop.folder / "work").glob("training*"))
 
 
 def test_a_few_kills_of_relearn_and_of_the_service(tmp_path: Path) -> None:

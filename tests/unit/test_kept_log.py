@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -147,18 +148,22 @@ def test_a_crash_while_writing_loses_nothing(
     kept.update(source)
     (first,) = folder.iterdir()
     driver.ask("later")
-    for name in ("replace", "unlink"):  # before the new file has its name, and just after
+
+    def dying(real: Any, prefix: str) -> Any:
+        """Return `real`, which dies at a file of the folder whose name begins with `prefix`."""
+
+        def die(path: Any, *rest: Any, **options: Any) -> Any:
+            if Path(os.fspath(path)).parent == folder and Path(path).name.startswith(prefix):
+                raise KeyboardInterrupt
+            return real(path, *rest, **options)
+
+        return die
+
+    # Before the new file has its name (its scratch file stays, as after a kill), and just after.
+    for dies_at in ({"replace": ".log", "unlink": ".log"}, {"unlink": "log"}):
         with monkeypatch.context() as patch:
-            real = getattr(Path, name)
-
-            def die(self: Path, *rest: Any, real: Any = real, **options: Any) -> Any:
-                if self.parent == folder and not (
-                    real.__name__ == "unlink" and ".new" in self.name
-                ):
-                    raise KeyboardInterrupt
-                return real(self, *rest, **options)
-
-            patch.setattr(Path, name, die)
+            for name, prefix in dies_at.items():
+                patch.setattr(os, name, dying(getattr(os, name), prefix))
             with pytest.raises(KeyboardInterrupt):
                 kept.update(source)
         assert first.exists()

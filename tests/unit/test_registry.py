@@ -36,6 +36,7 @@ def own_policies():
     yield
     registry._registered.clear()
     registry._registered.update(before)
+    registry._declared.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_entry_points_of_other_packages_are_loaded(own_policies, monkeypatch):
         EntryPoint("Broken", "nowhere_at_all:Policy", registry.ENTRY_POINTS),
     ]
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
-    monkeypatch.setattr(registry, "_entry_points_loaded", False)
+    registry._declared.cache_clear()
     with pytest.warns(UserWarning, match="'Broken' of nowhere_at_all:Policy was not loaded"):
         assert find("Other").build.__name__ == "mTS"
     assert "Other" in [entry.name for entry in entries()]

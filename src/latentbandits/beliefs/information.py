@@ -42,10 +42,6 @@ class Best(NamedTuple):
     reward: FloatArray  # (1 or n, m)
     tied: bool  # some scenario has several best actions
 
-    def rows(self, block: slice) -> Best:
-        """Return the best actions of some sessions."""
-        return Best(self.mask[block], self.place[block], self.reward[block], self.tied)
-
 
 def best_actions(rewards: FloatArray, eligible: BoolArray | None) -> Best:
     """Find the best actions for `rewards` `(1 or n, m, n_actions)`, `eligible` `(n, n_actions)`.

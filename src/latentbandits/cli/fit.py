@@ -7,15 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, get_args
 
 from latentbandits.cli import log_options
-from latentbandits.options import (
-    Options,
-    above_zero,
-    add_json,
-    add_seed,
-    duration,
-    positive,
-    whole,
-)
+from latentbandits.options import Options, above_zero, add_json, add_seed, duration, positive, whole
 
 WARNED = 3
 """Exit code of `--strict` where there are warnings."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from latentbandits.experiments import MOVED, Experiment, installed
@@ -22,15 +23,12 @@ def add_experiments(parser: argparse.ArgumentParser, experiments: Iterable[Exper
     """Add one sub-command for each experiment; return the sub-parsers."""
     subparsers = parser.add_subparsers(required=True, metavar="EXPERIMENT")
     for experiment in experiments:
-        _add_experiment(subparsers, experiment)
+        words = experiment.help
+        sub = subparsers.add_parser(experiment.name, help=words, description=words)
+        experiment.add_options(sub)
+        add_common(sub, out=f"out/{experiment.name}")
+        sub.set_defaults(run=partial(_run, experiment))
     return subparsers
-
-
-def _add_experiment(subparsers: Any, experiment: Experiment) -> None:
-    sub = subparsers.add_parser(experiment.name, help=experiment.help, description=experiment.help)
-    experiment.add_options(sub)
-    add_common(sub, out=f"out/{experiment.name}")
-    sub.set_defaults(run=lambda arguments: _run(experiment, arguments))
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -75,6 +75,8 @@ GROUPS = {
 }  # fmt: skip
 """The settings by what they are about, as --help shows them."""
 
+_METAVARS = {int: "N", float: "X", float | None: "X", bool: "{true,false}"}
+
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     import msgspec
@@ -100,7 +102,8 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
             shown = (
                 in_words(default) if name in TIMES and default else json.dumps(default).strip('"')
             )
-            options: dict[str, Any] = {"metavar": "TIME" if name in TIMES else _metavar(described)}
+            metavar = "TIME" if name in TIMES else _METAVARS.get(described, "TEXT")
+            options: dict[str, Any] = {"metavar": metavar}
             choices = [value for value in get_args(described) if isinstance(value, str)]
             if choices:
                 options = {"choices": choices}
@@ -109,11 +112,6 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
             known = "" if default in (None, "") or default is False else f" (default: {shown})"
             flag = f"--{name.replace('_', '-')}"
             group.add_argument(flag, help=meta.description + known, **options)
-
-
-def _metavar(described: Any) -> str:
-    kinds = {int: "N", float: "X", float | None: "X", bool: "{true,false}"}
-    return kinds.get(described, "TEXT")
 
 
 def run(arguments: argparse.Namespace) -> int:

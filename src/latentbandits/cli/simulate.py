@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from latentbandits.cli import log_options
-from latentbandits.options import add_common, positive, simulation_options, windows
+from latentbandits.options import add_common, positive, simulation_options
 
 _RANDOM_ITEMS = 1000
 
@@ -73,7 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
             n_runs=arguments.runs,
             horizon=arguments.horizon,
             seed=arguments.seed,
-            **windows(arguments),
+            first_rounds=arguments.first_rounds,
+            last_rounds=arguments.last_rounds,
             executor=executor,
             progress=progress.advance,
         )

@@ -64,8 +64,7 @@ class PrintedThompson(PosteriorPolicy[PrintedBelief]):
         session = np.arange(len(state))
         draws = asked.rng.standard_normal(mean[session, state].shape)
         rewards = mean[session, state] + draws * np.sqrt(variance[session, state])
-        action = decision.pick(decision.best(decision.restrict(rewards, asked.eligible)), asked.rng)
-        return Choice(action, state, None, "none")
+        return Choice(decision.pick_best(rewards, asked.eligible, asked.rng), state, None, "none")
 
     def _learn(self, belief: PrintedBelief, outcome: Outcome) -> PrintedBelief:
         believed = np.eye(self.model.n_states)[check_state(outcome.decision, self.model.n_states)]

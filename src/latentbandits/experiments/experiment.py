@@ -166,14 +166,11 @@ def policy_rows(results: Mapping[str, Results]) -> list[dict[str, Any]]:
 def metric_table(title: str, results: Mapping[str, Results], metric: Metric) -> Table:
     """Return a table with a policy in each row and a setting in each column."""
     policies = list(dict.fromkeys(name for result in results.values() for name in result))
-    cells = [
-        [
-            str(getattr(result[name], metric)) if name in result else ""
-            for result in results.values()
-        ]
-        for name in policies
-    ]
-    body = [(name, *row) for name, row in zip(policies, cells, strict=True)]
+
+    def cell(result: Results, name: str) -> str:
+        return str(getattr(result[name], metric)) if name in result else ""
+
+    body = [(name, *(cell(result, name) for result in results.values())) for name in policies]
     return Table(title, ("policy", *results), body)
 
 

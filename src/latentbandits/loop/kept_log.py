@@ -7,7 +7,7 @@ and removes that. A crash leaves the old file, or both: then the one that was re
 
 from __future__ import annotations
 
-import os
+import io
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
@@ -18,6 +18,7 @@ import polars as pl
 
 from latentbandits.client import Client
 from latentbandits.loop.data import generation
+from latentbandits.replacing import replace_file
 from latentbandits.serving.errors import Refused, UnknownCursor
 from latentbandits.serving.export import export, frame
 from latentbandits.serving.log import forgotten
@@ -166,24 +167,17 @@ class KeptLog:
     def _current(self) -> Path | None:
         """Return the file that was read furthest; remove the others and unfinished ones."""
         files = sorted(self._folder.glob(f"{_PREFIX}*{_SUFFIX}"), key=_position)
-        for path in (*files[:-1], *self._folder.glob("*.new")):
+        for path in (*files[:-1], *self._folder.glob(f".{_PREFIX}*")):
             path.unlink(missing_ok=True)
         return files[-1] if files else None
 
     def _write(self, decisions: pl.DataFrame, cursor: str, old: Path | None) -> None:
         path = self._folder / f"{_PREFIX}{cursor}{_SUFFIX}"
-        fresh = path.with_suffix(".new")
-        decisions.write_parquet(fresh)
-        with fresh.open("rb") as file:
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        data = io.BytesIO()
+        decisions.write_parquet(data)
+        replace_file(path, data.getvalue())
         if old is not None and old != path:
             old.unlink(missing_ok=True)
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def merged(kept: pl.DataFrame, new: pl.DataFrame, rewards: pl.DataFrame) -> pl.DataFrame:

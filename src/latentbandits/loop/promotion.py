@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -339,13 +340,11 @@ def _needed(
     decided = interval.low > margin or interval.high < margin
     if decided or gap == 0 or not math.isfinite(deviation) or deviation == 0:
         return None
-    low, high = len(influence), _MOST_SESSIONS
-    if deviation * sequence_width(high, level, tightest_at) > gap:
+    if deviation * sequence_width(_MOST_SESSIONS, level, tightest_at) > gap:
         return None
-    while low < high:
-        middle = (low + high) // 2
-        if deviation * sequence_width(middle, level, tightest_at) < gap:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+
+    def excludes(n_sessions: int) -> bool:
+        return deviation * sequence_width(n_sessions, level, tightest_at) < gap
+
+    sizes = range(len(influence), _MOST_SESSIONS)
+    return len(influence) + bisect_left(sizes, True, key=excludes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import time
@@ -39,7 +40,7 @@ from latentbandits.models.arms import start
 from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.clicks import ClickModel, Each, as_click_model
 from latentbandits.models.growing import add_average
-from latentbandits.owned_tempdir import remove_left_overs
+from latentbandits.owned_tempdir import own_folder, remove_left_overs
 from latentbandits.policies.registry import PolicySpec, build, inputs_of, parse
 from latentbandits.report.report import Progress
 from latentbandits.serving.engine.model_rows import notes, read_artefact, unpack
@@ -49,6 +50,7 @@ from latentbandits.serving.settings import MAIN as MAIN_GROUP
 from latentbandits.serving.settings import TRIAL
 
 PREFIX = "relearned-"
+_TRAINING = "training-"
 
 LEAST_SESSIONS = 100
 """Sessions with 2 rewards or more from which a start model's first successor is learned. The next
@@ -120,13 +122,8 @@ class Settings:
     def options(self) -> dict[str, Any]:
         """Return the settings that a verdict depends on, as JSON values."""
         values = {name: getattr(self, name) for name in ASKED}
-        return {name: _as_json(value) for name, value in values.items()}
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return list(value)
-    return value.total_seconds() if isinstance(value, timedelta) else value
+        options: dict[str, Any] = json.loads(json.dumps(values, default=timedelta.total_seconds))
+        return options
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,22 +223,11 @@ class Relearner:
 
     def _remove_unfinished(self, runs: Sequence[Run]) -> None:
         """Remove the data and partial models of runs that were killed."""
-        self._remove_training()
+        remove_left_overs(self.settings.work, _TRAINING)
         for run in runs:
             if run.outcome == "planned" and run.candidate_path:
                 path = Path(run.candidate_path)
                 remove_left_overs(path.parent, f".{path.name}-")
-
-    @property
-    def _training(self) -> Path:
-        return self.settings.work / "training.parquet"
-
-    def _older(self, number: int) -> Path:
-        return self.settings.work / f"training-older-{number}.parquet"
-
-    def _remove_training(self) -> None:
-        for path in self.settings.work.glob("training*.parquet"):
-            path.unlink(missing_ok=True)
 
     def _step(self, run: Run, runs: list[Run], progress: Progress | None) -> Run:
         settings = self.settings
@@ -309,10 +295,9 @@ class Relearner:
         settings = replace(self.settings, earlier=(current.model, current.catalogue))
         if policy is not None:
             settings = replace(settings, fit_options=settings.fit_options | {"assess": False})
-        path = self._training
         columns = ["decision_id", "session", "action", "reward", "time"]
         older = list(settings.with_logs)
-        try:
+        with own_folder(settings.work, _TRAINING) as scratch:
             gap = getattr(current.model, "session_gap", None)
             if gap is not None and all("time" in column_names(log) for log in older):
                 pauses = {"order": "time", "session_gap": gap}
@@ -322,13 +307,12 @@ class Relearner:
                 options = settings.fit_options | {"features": ["features"]}
                 settings = replace(settings, earlier=None, fit_options=options)
                 older = [
-                    encode_log(log, settings.columns, current.model, self._older(i))
+                    encode_log(log, settings.columns, current.model, scratch / f"{i}.parquet")
                     for i, log in enumerate(older)
                 ]
+            path = scratch / "training.parquet"
             training.select(columns).write_parquet(path)
             result = self._learn([*older, str(path)], settings, progress)
-        finally:
-            self._remove_training()  # the copy of the log is not kept after the run
         if current.brings_features:
             result = keep_names(result, current.model)
         save_fit(result, folder, notes)
@@ -564,12 +548,7 @@ class Relearner:
             f"difference of mean rewards in rounds 1-{horizon} lies in "
             f"[{span.low:.4g}, {span.high:.4g}]"
         )
-        run = self.records.finish(
-            run,
-            decision="roll back",
-            why=why,
-            candidate=last.current,
-        )
+        run = self.records.finish(run, decision="roll back", why=why, candidate=last.current)
         return self._activate(run, model=last.current)
 
     def _settled(self, run: Run, swaps: Sequence[Swap]) -> Run:

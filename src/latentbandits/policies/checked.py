@@ -24,8 +24,6 @@ from latentbandits.policies.decision import (
 from latentbandits.policies.protocol import Asked as Asked
 from latentbandits.policies.protocol import BeliefT, LearnsFrom, Policy, hidden_looks
 
-_NO_GENERATOR = "rng must be a numpy Generator, numpy.random.default_rng(seed); got {!r}"
-
 
 class Choice(NamedTuple):
     """The choice of a policy before it becomes a `Decision`; every field is `(n_sessions,)`."""
@@ -67,8 +65,10 @@ class CheckedPolicy(Policy[BeliefT], ABC):
         propensity: bool = True,
     ) -> Decision:
         """Choose an eligible action for every session; `propensity=False` saves its cost."""
-        if not _is_generator(rng):
-            raise TypeError(_NO_GENERATOR.format(rng))
+        if not isinstance(rng, (np.random.Generator, decision.StreamPerSession)):
+            raise TypeError(
+                f"rng must be a numpy Generator, numpy.random.default_rng(seed); got {rng!r}"
+            )
         asked = self._asked(belief, context, eligible, rng)
         chosen = self._choose(belief, asked, propensity)
         return Decision(*chosen, self.name, asked.eligible)
@@ -216,7 +216,8 @@ class LargestScore(CheckedPolicy[BeliefT], ABC):
         )
 
     def _probabilities(self, belief: BeliefT, asked: Asked) -> ActionProbabilities:
-        return best_probabilities(self._scores(belief, asked), asked.eligible)
+        best = decision.best(decision.restrict(self._scores(belief, asked), asked.eligible))
+        return ActionProbabilities(decision.shares(best), "exact")
 
 
 def choose_best(
@@ -234,17 +235,6 @@ def choose_best(
         return Choice(action, state, None, "none")
     ties = np.count_nonzero(decision.best(decision.restrict(scores, eligible)), axis=1)
     return Choice(action, state, 1 / ties, "exact")
-
-
-def best_probabilities(scores: FloatArray, eligible: BoolArray | None) -> ActionProbabilities:
-    """Return the distribution that `choose_best` draws from."""
-    mask = decision.best(decision.restrict(scores, eligible))
-    return ActionProbabilities(decision.shares(mask), "exact")
-
-
-def _is_generator(rng: object) -> bool:
-    """Tell whether `rng` is numpy's generator, or one with a stream for every session."""
-    return isinstance(rng, (np.random.Generator, decision.StreamPerSession))
 
 
 def _n_sessions(belief: object) -> int:
@@ -296,8 +286,8 @@ def check_model(policy: object, model: object, needed: tuple[str, ...] = _KNOWN)
         )
 
 
-class LatentPolicy(CheckedPolicy[LatentBeliefT], ABC):
-    """A policy that acts on a `model` of latent states."""
+class WithModel(CheckedPolicy[BeliefT], ABC):
+    """A policy with a `model`, which says which actions there are."""
 
     model: KnownModel
 
@@ -305,15 +295,19 @@ class LatentPolicy(CheckedPolicy[LatentBeliefT], ABC):
         check_model(self, self.model)
 
     @property
-    def n_states(self) -> int:
-        return self.model.n_states
-
-    @property
     def model_or_none(self) -> KnownModel:
         return self.model
 
     def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
         return check_context(self.model, context, n_sessions)
+
+
+class LatentPolicy(WithModel[LatentBeliefT], ABC):
+    """A policy that acts on a `model` of latent states."""
+
+    @property
+    def n_states(self) -> int:
+        return self.model.n_states
 
     def _check_reward(self, reward: FloatArray) -> None:
         self.model.check_reward(reward)

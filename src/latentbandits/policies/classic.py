@@ -23,8 +23,7 @@ from latentbandits.policies.checked import (
     LargestScore,
     Outcome,
     PosteriorPolicy,
-    check_context,
-    check_model,
+    WithModel,
 )
 from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent.ucb import check_horizon
@@ -72,7 +71,7 @@ class UCB1(LargestScore[ArmStatistics]):
 
 
 @dataclass(frozen=True, eq=False)
-class LinUCB(LargestScore[LinearPosterior]):
+class LinUCB(LargestScore[LinearPosterior], WithModel[LinearPosterior]):
     """Play the largest x'theta + alpha sqrt(x' A^-1 x), with A = ridge I + sum x x'.
 
     theta and A^-1 are the posterior mean and covariance of a linear Gaussian model with one state,
@@ -101,18 +100,11 @@ class LinUCB(LargestScore[LinearPosterior]):
         object.__setattr__(self, "model", model)
 
     @property
-    def model_or_none(self) -> LinearGaussian:
-        return self.model
-
-    @property
     def for_clicks(self) -> bool:
         return True
 
     def init(self, n_sessions: int = 1) -> LinearPosterior:
         return self.model.parameters(n_sessions)
-
-    def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
-        return check_context(self.model, context, n_sessions)
 
     def _scores(self, belief: LinearPosterior, asked: Asked) -> FloatArray:
         mean, variance = self.model.posterior_rewards(belief, asked.context)
@@ -131,23 +123,11 @@ class Rounds(NamedTuple):
     counts: FloatArray  # (n_sessions,)
 
 
-class _Unpersonalised(LargestScore[Rounds], ABC):
+class _Unpersonalised(LargestScore[Rounds], WithModel[Rounds], ABC):
     """A policy that learns nothing from a session's rewards."""
-
-    model: KnownModel
-
-    def __post_init__(self) -> None:
-        check_model(self, self.model)
-
-    @property
-    def model_or_none(self) -> KnownModel:
-        return self.model
 
     def init(self, n_sessions: int = 1) -> Rounds:
         return Rounds(np.zeros(session_count(n_sessions, self.model.n_sessions)))
-
-    def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
-        return check_context(self.model, context, n_sessions)
 
     def _learn(self, belief: Rounds, outcome: Outcome) -> Rounds:
         return Rounds(belief.counts + outcome.moves)

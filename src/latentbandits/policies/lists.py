@@ -193,6 +193,7 @@ def unroll(
     return ListDecision(tuple(positions))
 
 
+@dataclass(eq=False)
 class CountedDraws:
     """Decides the positions of a list, and counts their propensities in one set of posterior draws.
 
@@ -211,32 +212,27 @@ class CountedDraws:
         clicks: the click model.
     """
 
-    def __init__(
-        self,
-        policy: AnyPolicy,
-        context: Any,
-        rng: np.random.Generator,
-        drawn: tuple[FloatArray, IntArray],
-        clicks: ClickModel,
-    ) -> None:
-        self._policy = policy
-        self._context = context
-        self._rng = rng
-        self._rewards, self._state = drawn
-        self._weights: FloatArray | None = None
-        self._clicks = clicks
+    policy: AnyPolicy
+    context: Any
+    rng: np.random.Generator
+    drawn: tuple[FloatArray, IntArray]
+    clicks: ClickModel
+    _weights: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        self._rewards, self._state = self.drawn
 
     def decide(self, belief: Any, eligible: BoolArray | None) -> Decision:
         """Decide the next position."""
-        policy, rng = self._policy, self._rng
+        policy, rng = self.policy, self.rng
         if self._weights is None:
             one = count_first(self._rewards, self._state, eligible, policy.name, rng)
             self._rewards = self._rewards[:, 1:]
             self._weights = np.ones(self._rewards.shape[:2])
         else:
-            one = policy.decide(belief, self._context, rng, eligible=eligible, propensity=False)
+            one = policy.decide(belief, self.context, rng, eligible=eligible, propensity=False)
             one = replace(one, propensity=self._chance(one), propensity_kind="counted")
-        if self._clicks.unrolled:
+        if self.clicks.unrolled:
             self._weights *= 1 - self._rewards[np.arange(len(one.action)), :, one.action]
         return one
 

@@ -14,7 +14,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -240,8 +240,6 @@ class Entry:
 
 
 _registered: dict[str, Entry] = {}
-_declared: set[str] = set()  # names from entry points
-_entry_points_loaded = False
 
 
 def register(entry: Entry) -> Entry:
@@ -253,42 +251,45 @@ def register(entry: Entry) -> Entry:
     0.1
     >>> unregister("Cautious")
     """
-    if entry.name in _registered:
-        raise ValueError(f"there is a policy {entry.name!r} already: choose another name")
+    _check_free(entry.name)
     _registered[entry.name] = entry
     return entry
+
+
+def _check_free(name: str) -> None:
+    if name in _builtin or name in _registered:
+        raise ValueError(f"there is a policy {name!r} already: choose another name")
 
 
 def unregister(name: str) -> None:
     """Remove a policy that was added by `register`."""
     _registered.pop(name, None)
-    _declared.discard(name)
 
 
 def added() -> tuple[Entry, ...]:
     """Return the policies that calls of `register` added in this process alone."""
-    return tuple(e for e in _registered.values() if e.name not in _LIBRARY | _declared)
+    return tuple(_registered.values())
 
 
 def entries(scope: Scope | None = None) -> tuple[Entry, ...]:
     """Return every policy, those of the library first; of one `scope` if it is given."""
-    _load_entry_points()
-    return tuple(e for e in _registered.values() if scope is None or e.scope == scope)
+    known = {**_builtin, **_declared(), **_registered}
+    return tuple(e for e in known.values() if scope is None or e.scope == scope)
 
 
 def find(name: str) -> Entry:
     """Return the policy of this name; ValueError suggests the nearest name."""
-    if name not in _registered:
-        _load_entry_points()
-        if name in RELATED and name not in _registered:
-            raise ValueError(
-                f"the policy {name} is in the package latentbandits-related, which is not "
-                "installed here"
-            )
-        if name in ("mKG", "mmKG") and name not in _registered:
-            raise ValueError(f"{name} is now mLookahead(steps=1), the same scores")
-        one_of("policy", name, _registered)
-    return _registered[name]
+    if name in _builtin:
+        return _builtin[name]
+    known = {entry.name: entry for entry in entries()}
+    if name in RELATED and name not in known:
+        raise ValueError(
+            f"the policy {name} is in the package latentbandits-related, which is not "
+            "installed here"
+        )
+    if name in ("mKG", "mmKG") and name not in known:
+        raise ValueError(f"{name} is now mLookahead(steps=1), the same scores")
+    return known[one_of("policy", name, known)]
 
 
 def as_markdown(scope: Scope, *, options: bool = True) -> str:
@@ -334,23 +335,23 @@ def build(policy: str | PolicySpec, inputs: Inputs) -> AnyPolicy:
     return find(spec.name).make(inputs, spec.options)
 
 
-def _load_entry_points() -> None:
-    """Register the policies of other installed packages, once."""
-    global _entry_points_loaded
-    if _entry_points_loaded:
-        return
-    _entry_points_loaded = True
+@cache
+def _declared() -> Mapping[str, Entry]:
+    """Return the policies of other installed packages."""
     from importlib.metadata import entry_points
 
+    found = {}
     for point in sorted(entry_points(group=ENTRY_POINTS)):
         try:
             loaded = point.load()
             entry = loaded if isinstance(loaded, Entry) else Entry(point.name, loaded)
-            _declared.add(register(entry).name)
+            _check_free(entry.name)
+            found[entry.name] = entry
         except Exception as error:  # an error of a plug-in must not break this package
             warnings.warn(
                 f"the policy {point.name!r} of {point.value} was not loaded: {error}", stacklevel=2
             )
+    return found
 
 
 _HONG = "Hong et al. 2020"
@@ -360,7 +361,7 @@ _UCB = "latentbandits.policies.latent.ucb"
 _WRAPPERS = "latentbandits.policies.wrappers"
 _SHARED = "latentbandits.policies.shared"
 
-for _entry in (
+_builtin = {entry.name: entry for entry in (
     Entry("mUCB", f"{_UCB}:mUCB", source=f"{_HONG}, Algorithm 1",
           summary="UCB over the states that the rewards have not ruled out"),
     Entry("mmUCB", f"{_UCB}:build_mmucb", source=f"{_HONG}, Algorithm 1",
@@ -411,9 +412,7 @@ for _entry in (
           "Thompson sampling; users share an unknown mean, exactly", served=True),
     Entry("HierUCB", f"{_SHARED}:HierUCB", "population", "after Hong et al. 2022",
           "posterior mean plus one deviation; users share an unknown mean", served=True),
-):  # fmt: skip
-    register(_entry)
-_LIBRARY = frozenset(_registered)
+)}  # fmt: skip
 
 
 # A policy's name and options, written as text: `mmTS(catch_all=True)`.

@@ -74,10 +74,7 @@ def claims_table(claims: Iterable[Claim]) -> Table:
 
 
 def _rich(table: Table) -> RichTable:
-    rich = RichTable(
-        box=box.SIMPLE_HEAD,
-        show_header=any(table.columns),
-    )
+    rich = RichTable(box=box.SIMPLE_HEAD, show_header=any(table.columns))
     for i, column in enumerate(table.columns):
         rich.add_column(column, justify="left", no_wrap=i == 0)
     for row in table.rows:

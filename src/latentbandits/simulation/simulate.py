@@ -9,22 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    NamedTuple,
-    TypeAlias,
-    TypedDict,
-    Unpack,
-    cast,
-)
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack, cast
 
 import numpy as np
 from scipy import special
 
 from latentbandits.environments.protocol import Environment, Round
-from latentbandits.models.attributes.columns import Row
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
 from latentbandits.models.clicks import AnyClickModel, ClickModel, as_click_model
 from latentbandits.policies import decision
@@ -198,9 +188,10 @@ def _play(job: _Job) -> ChunkResult:
     length, clicks = job.showing.length, job.showing.clicks
     rounds, looks = job.stream("rounds"), job.stream("looks")
     users = getattr(instances, "user_features", None) or [None] * job.n_runs
+    made = {name: _make(policy, instances.model) for name, policy in job.policies.items()}
     players = [
-        _Player(name, _make(policy, instances.model), users, job.stream(f"policy {name}"))
-        for name, policy in job.policies.items()
+        _Player(name, policy, begin(policy, users), job.stream(f"policy {name}"))
+        for name, policy in made.items()
     ]
     result = ChunkResult(job.policies, job.n_runs, job.horizon)
     kept: FloatArray | None = None
@@ -245,23 +236,16 @@ def _make(policy: AnyPolicy | PolicyMaker, model: Any) -> AnyPolicy:
     return adopt(cast(AnyPolicy, policy), "simulate")
 
 
+@dataclass(eq=False)
 class _Player:
     """A policy with the beliefs and random stream of its chunk."""
 
-    def __init__(
-        self,
-        name: str,
-        policy: AnyPolicy,
-        users: Sequence[Row | None],
-        rng: np.random.Generator,
-    ) -> None:
-        self.name = name
-        self._policy = policy
-        self._belief = begin(policy, users)
-        self._rng = rng
-        self._runs = np.arange(len(users))
-        self._pulls: IntArray | None = None  # (n_runs, n_actions)
-        self._unused: BoolArray | None = None  # (n_runs, n_actions), without replacement
+    name: str
+    policy: AnyPolicy
+    belief: Any
+    rng: np.random.Generator
+    pulls: IntArray | None = None  # (n_runs, n_actions)
+    unused: BoolArray | None = None  # (n_runs, n_actions), without replacement
 
     def play(self, outcome: Round, kept: FloatArray | None, *, once: bool = False) -> FloatArray:
         """Play one round and return the mean rewards of the actions, `(n_runs,)`.
@@ -271,24 +255,24 @@ class _Player:
         """
         eligible = outcome.eligible
         if once:
-            if self._unused is None:
-                self._unused = np.ones(outcome.means.shape, np.bool_)
-            eligible = self._unused if eligible is None else eligible & self._unused
-        made = self._policy.decide(
-            self._belief, outcome.context, self._rng, eligible=eligible, propensity=False
+            if self.unused is None:
+                self.unused = np.ones(outcome.means.shape, np.bool_)
+            eligible = self.unused if eligible is None else eligible & self.unused
+        made = self.policy.decide(
+            self.belief, outcome.context, self.rng, eligible=eligible, propensity=False
         )
-        place = (self._runs, made.action)
-        if self._unused is not None:
-            self._unused = self._unused.copy()  # the decision holds the mask that it was made with
-            self._unused[place] = False
+        place = (np.arange(len(made.action)), made.action)
+        if self.unused is not None:
+            self.unused = self.unused.copy()  # the decision holds the mask that it was made with
+            self.unused[place] = False
         if kept is None:
             reward = outcome.rewards[place]
         else:
-            if self._pulls is None:
-                self._pulls = np.zeros(kept.shape[1:], np.int64)
-            reward = kept[(self._pulls[place], *place)]
-            self._pulls[place] += 1
-        self._belief = self._policy.update(self._belief, outcome.context, made, reward)
+            if self.pulls is None:
+                self.pulls = np.zeros(kept.shape[1:], np.int64)
+            reward = kept[(self.pulls[place], *place)]
+            self.pulls[place] += 1
+        self.belief = self.policy.update(self.belief, outcome.context, made, reward)
         return outcome.means[place]
 
     def show(self, outcome: Round, clicks: ClickModel, uniform: FloatArray) -> FloatArray:
@@ -297,19 +281,19 @@ class _Player:
         `uniform` (n_runs, length) settles who looks at which position, for all policies alike.
         """
         shown = decide_list(
-            self._policy,
-            self._belief,
+            self.policy,
+            self.belief,
             outcome.context,
-            self._rng,
+            self.rng,
             uniform.shape[1],
             clicks,
             eligible=outcome.eligible,
             propensity=False,
         )
-        place = (self._runs[:, None], shown.actions)
+        place = (np.arange(len(uniform))[:, None], shown.actions)
         observed = clicks.react(outcome.rewards[place], uniform)
-        self._belief = update_list(
-            self._policy, self._belief, outcome.context, shown, observed, clicks
+        self.belief = update_list(
+            self.policy, self.belief, outcome.context, shown, observed, clicks
         )
         return clicks.value(outcome.means[place])
 

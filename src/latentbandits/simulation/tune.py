@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -330,7 +330,8 @@ class _Until:
     end: float
 
     def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> Instances:
-        return _InstancesUntil(self.environment.start(n_runs, horizon, rng), self.end)
+        instances: Any = _InstancesUntil(self.environment.start(n_runs, horizon, rng), self.end)
+        return cast(Instances, instances)
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,13 +339,8 @@ class _InstancesUntil:
     instances: Instances
     end: float
 
-    @property
-    def model(self) -> Any:
-        return self.instances.model
-
-    @property
-    def repeats(self) -> bool:
-        return getattr(self.instances, "repeats", False)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.instances, name)
 
     def round(self, t: int, rng: np.random.Generator) -> Round:
         if time.process_time() > self.end:

@@ -12,12 +12,7 @@ from latentbandits.beliefs import joint, planning
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.checks import FloatArray, positive_count
 from latentbandits.models.protocol import Context, Model, Parameters
-from latentbandits.policies.checked import (
-    Asked,
-    LargestPosteriorScore,
-    Outcome,
-    check_context,
-)
+from latentbandits.policies.checked import Asked, LargestPosteriorScore, Outcome, check_context
 
 
 class PlanningBelief(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike
 from latentbandits.beliefs import joint
 from latentbandits.beliefs.information import (
     FEW_ACTIONS,
-    Best,
     best_actions,
     minimal_ratio_mixture,
     regret_and_information,
@@ -28,7 +27,7 @@ from latentbandits.beliefs.joint import JointBelief, KnownBelief
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import GaussianArms
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.known import with_catch_all
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.numerics.arrays import blocks
@@ -324,30 +323,42 @@ def prior_moments(model: Any) -> tuple[float, float]:
 # Information-directed sampling on the beliefs of mTS and mmTS (beyond the paper).
 
 
-class Scenarios(NamedTuple):
-    """Mean rewards that are possible, and their probabilities."""
-
-    rewards: FloatArray  # (1 or n, m, n_actions)
-    weights: FloatArray  # (n, m)
-    eligible: BoolArray | None  # (n, n_actions)
-    best: Best | None = None  # the best actions of every scenario, if already computed
-
-
 class InformationDirected(PosteriorPolicy[Any], ABC):
     """Draw the action from the mixture of least information ratio over weighted scenarios."""
 
     @abstractmethod
-    def _scenarios(self, belief: Any, context: Context, eligible: BoolArray | None) -> Scenarios:
-        """Return mean rewards that are possible, and their weights."""
+    def _scenarios(self, belief: Any, context: Context) -> tuple[FloatArray, FloatArray]:
+        """Return mean rewards that are possible, and their weights.
+
+        The rewards are `(1 or n, m, n_actions)`, the weights `(n, m)`.
+        """
 
     def _choose(self, belief: Any, asked: Asked, propensity: bool) -> Choice:
-        action, chance = _draw(self._scenarios(belief, asked.context, asked.eligible), asked.rng)
+        regret, information = self._costs_and_gains(belief, asked)
+        action, chance = _draw(regret, information, asked)
         state = belief.log_weights.argmax(axis=1)
         return Choice(action, state, *((chance, "exact") if propensity else (None, "none")))
 
     def _probabilities(self, belief: Any, asked: Asked) -> ActionProbabilities:
-        mixture = _mixture(self._scenarios(belief, asked.context, asked.eligible))
+        regret, information = self._costs_and_gains(belief, asked)
+        mixture = minimal_ratio_mixture(regret, information, asked.eligible)
         return ActionProbabilities(mixture, "exact")
+
+    def _costs_and_gains(self, belief: Any, asked: Asked) -> tuple[FloatArray, FloatArray]:
+        """Return D and v, both `(n, n_actions)`, in blocks of sessions."""
+        (rewards, weights), eligible = self._scenarios(belief, asked.context), asked.eligible
+        n, (m, n_actions) = len(weights), rewards.shape[1:]
+        if n == 1:
+            return regret_and_information(rewards, weights, best_actions(rewards, eligible))
+        regret, information = np.empty((n, n_actions)), np.empty((n, n_actions))
+        for block in blocks(n, m * n_actions):
+            part = rewards if len(rewards) == 1 else rewards[block]
+            if n_actions <= m:
+                # Contiguous scenarios of each action make operations over actions fast.
+                part = np.ascontiguousarray(part.swapaxes(1, 2)).swapaxes(1, 2)
+            best = best_actions(part, None if eligible is None else eligible[block])
+            regret[block], information[block] = regret_and_information(part, weights[block], best)
+        return regret, information
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,17 +376,8 @@ class mIDS(InformationDirected, KnownPolicy):
 
     model: KnownModel
 
-    @cached_property
-    def _best(self) -> Best:
-        """The best actions of every state, for a model without contexts."""
-        return best_actions(self.model.expected_rewards(None), None)
-
-    def _scenarios(
-        self, belief: KnownBelief, context: Context, eligible: BoolArray | None
-    ) -> Scenarios:
-        rewards = self.model.expected_rewards(context)
-        known = self._best if context is None and eligible is None else None
-        return Scenarios(rewards, joint.probabilities(belief.log_weights), eligible, known)
+    def _scenarios(self, belief: KnownBelief, context: Context) -> tuple[FloatArray, FloatArray]:
+        return self.model.expected_rewards(context), joint.probabilities(belief.log_weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -407,50 +409,22 @@ class mmIDS(InformationDirected, JointPolicy):
         checks.positive_count("draws", self.draws)
         checks.count("seed", self.seed)
 
-    def _scenarios(
-        self, belief: JointBelief, context: Context, eligible: BoolArray | None
-    ) -> Scenarios:
+    def _scenarios(self, belief: JointBelief, context: Context) -> tuple[FloatArray, FloatArray]:
         rewards = scenario_rewards(self.model, belief, context, self.draws, self.seed)
-        return Scenarios(rewards, np.full(rewards.shape[:2], 1 / self.draws), eligible)
+        return rewards, np.full(rewards.shape[:2], 1 / self.draws)
 
 
-def _mixture(scenarios: Scenarios) -> FloatArray:
-    """Return the probability of every action, `(n, n_actions)`."""
-    return minimal_ratio_mixture(*_costs_and_gains(scenarios), scenarios.eligible)
-
-
-def _draw(scenarios: Scenarios, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
+def _draw(regret: FloatArray, information: FloatArray, asked: Asked) -> tuple[IntArray, FloatArray]:
     """Draw an action for each session: actions and their probabilities, both `(n,)`."""
-    regret, information = _costs_and_gains(scenarios)
+    eligible, rng = asked.eligible, asked.rng
     if regret.shape[1] <= FEW_ACTIONS:
-        probabilities = minimal_ratio_mixture(regret, information, scenarios.eligible)
+        probabilities = minimal_ratio_mixture(regret, information, eligible)
         action = decision.draw(probabilities, rng)
         return action, decision.at(probabilities, action)
     action, chance = np.empty(len(regret), np.int64), np.empty(len(regret))
     uniform = rng.random(len(regret))
-    for i, (places, shares) in enumerate(supports(regret, information, scenarios.eligible)):
+    for i, (places, shares) in enumerate(supports(regret, information, eligible)):
         upper = shares.cumsum()
         chosen = int(upper.searchsorted(uniform[i] * upper[-1], side="right"))
         action[i], chance[i] = places[chosen], shares[chosen]
     return action, chance
-
-
-def _costs_and_gains(scenarios: Scenarios) -> tuple[FloatArray, FloatArray]:
-    """Return D and v, both `(n, n_actions)`, in blocks of sessions."""
-    rewards, weights, eligible, known = scenarios
-    n, (m, n_actions) = len(weights), rewards.shape[1:]
-    if n == 1:
-        best = best_actions(rewards, eligible) if known is None else known
-        return regret_and_information(rewards, weights, best)
-    regret, information = np.empty((n, n_actions)), np.empty((n, n_actions))
-    for block in blocks(n, m * n_actions):
-        part = rewards if len(rewards) == 1 else rewards[block]
-        if n_actions <= m:
-            # Contiguous scenarios of each action make operations over actions fast.
-            part = np.ascontiguousarray(part.swapaxes(1, 2)).swapaxes(1, 2)
-        if known is None:
-            best = best_actions(part, None if eligible is None else eligible[block])
-        else:
-            best = known if len(known.place) == 1 else known.rows(block)
-        regret[block], information[block] = regret_and_information(part, weights[block], best)
-    return regret, information

@@ -103,10 +103,14 @@ class _ConsistentUCB(BestPair[GapBelief], ABC):
     learns_from: ClassVar[LearnsFrom] = "own"
     horizon: int | None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_horizon(self.horizon)
+
     @property
-    @abstractmethod
-    def _allowance(self) -> float:
-        """Epsilon: the shortfall below the model's mean that does not count against a state."""
+    def epsilon(self) -> float:
+        """The shortfall below the model's mean that does not count against a state."""
+        return 0.0
 
     def init(self, n_sessions: int = 1) -> GapBelief:
         return no_gaps(session_count(n_sessions, self.model.n_sessions), self.model.n_states)
@@ -125,7 +129,7 @@ class _ConsistentUCB(BestPair[GapBelief], ABC):
     def _learn(self, belief: GapBelief, outcome: Outcome) -> GapBelief:
         state = check_state(outcome.decision, self.model.n_states)
         expected = decision.at(self.model.expected_rewards(outcome.context, state), outcome.action)
-        return add_gap(belief, state, expected - self._allowance - outcome.reward)
+        return add_gap(belief, state, expected - self.epsilon - outcome.reward)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,14 +148,6 @@ class mUCB(_ConsistentUCB):
 
     model: KnownModel
     horizon: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_horizon(self.horizon)
-
-    @property
-    def _allowance(self) -> float:
-        return 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,17 +174,12 @@ class mmUCB(_ConsistentUCB):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_horizon(self.horizon)
         if self.slack is not None and not (math.isfinite(self.slack) and self.slack >= 0):
             raise ValueError(f"slack must be a finite number of at least zero; got {self.slack}")
 
     @property
     def epsilon(self) -> float:
         return self.model.spread_bound if self.slack is None else self.slack
-
-    @property
-    def _allowance(self) -> float:
-        return self.epsilon
 
 
 def check_horizon(horizon: int | None) -> None:

@@ -1,7 +1,7 @@
 """Phased: play a start policy, fit a model to all users' sums, deploy it, and refit at doublings.
 
-This is the plan of Zhou & Brunskill (2016) with any learner and any policy on the learned model,
-and the arrow "decision log -> back to learning" of a service.
+This is the plan of Zhou & Brunskill (2016) with any learner, and the arrow "decision log -> back to
+learning" of a service.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class PhasedBelief(NamedTuple):
     shares: FloatArray  # (B, S)
     noise: FloatArray  # (B,)
     next_refit: FloatArray  # (B,)
-    kept: tuple[Any, ...]  # chunks of users' beliefs, for policies that sums do not determine
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +47,11 @@ class Phased(PopulationPolicy[PhasedBelief]):
 
     When the rounds of the population reach `first`, and every `factor` times as many,
     `learner(sums)` fits a `LinearGaussian` to the sums of all users. Between refits the asking user
-    is served by `deploy(model)` on the user's own sums: exact for mmTS, mmBayesUCB, mmGreedy, LinTS
-    and LinUCB. A policy whose belief does not follow from sums (EXP4) keeps a belief per user, and
-    starts anew at each refit.
+    is served by `deploy(model)` on the user's own sums, exactly. So the beliefs of both policies
+    must follow from sums, as those of mmTS, mmBayesUCB, mmGreedy, LinTS and LinUCB do.
 
     Args:
-        start: the policy of the first phase; its belief must follow from sums.
+        start: the policy of the first phase.
         learner: a function from the sums of all users to a `LinearGaussian`.
         deploy: a function from that model to the policy of the next phase.
         n_users: number of users of the population.
@@ -85,10 +83,18 @@ class Phased(PopulationPolicy[PhasedBelief]):
         checks.positive_count("first", self.first)
         if not self.factor > 1:
             raise ValueError(f"factor must be above 1; got {self.factor}")
-        if not _follows_from_sums(self.start):
+        self._check("start", self.start)
+        blank = LinearGaussian(np.zeros((1, self.n_features)), 1.0, np.eye(self.n_features)[None])
+        self._check("deploy(model)", self.deploy(blank))
+
+    def _check(self, name: str, policy: CheckedPolicy[Any]) -> None:
+        """Raise ValueError unless the belief of `policy` follows from sums."""
+        if isinstance(policy, LinUCB):
+            return
+        if not (isinstance(policy, JointPolicy) and isinstance(policy.model, LinearGaussian)):
             raise ValueError(
-                "start must be a policy whose belief follows from sums (LinUCB, LinTS, or mmTS on "
-                f"a LinearGaussian); got {self.start.name}"
+                f"{name} must be a policy whose belief follows from sums (LinUCB, LinTS, or mmTS "
+                f"on a LinearGaussian); got {policy.name}"
             )
 
     def init(self, n_sessions: int = 1) -> PhasedBelief:
@@ -102,7 +108,6 @@ class Phased(PopulationPolicy[PhasedBelief]):
             np.zeros((n, 0)),
             np.ones(n),
             np.full(n, float(self.first)),
-            self._fresh(self.deploy(LinearGaussian(np.zeros((1, d)), 1.0, np.eye(d)[None])), n),
         )
 
     def _policy(self, belief: PhasedBelief) -> CheckedPolicy[Any]:
@@ -116,10 +121,13 @@ class Phased(PopulationPolicy[PhasedBelief]):
         policy: CheckedPolicy[Any] = self._memo["policy"]
         return policy
 
-    def _user_belief(self, policy: CheckedPolicy[Any], belief: PhasedBelief, user: IntArray) -> Any:
-        if belief.kept and belief.weights.shape[1] > 0:
-            return chunks.take(belief.kept, user)
-        return belief_from_sums(policy, chunks.take(belief.users, user))
+    def _user_belief(self, policy: Any, belief: PhasedBelief, user: IntArray) -> Any:
+        """Return the belief of `policy` about each user after all of the user's rounds."""
+        sums = chunks.take(belief.users, user)
+        log_evidence, posterior = condition_on_sums(policy.model, sums)
+        if isinstance(policy, LinUCB):
+            return posterior
+        return JointBelief(policy.model.log_state_prior + log_evidence, posterior)
 
     def _choose(self, belief: PhasedBelief, asked: Asked, propensity: bool) -> Choice:
         policy = self._policy(belief)
@@ -142,19 +150,9 @@ class Phased(PopulationPolicy[PhasedBelief]):
             before.squares + outcome.reward**2,
             before.counts + 1,
         )
-        kept = belief.kept
-        if kept and belief.weights.shape[1] > 0:
-            policy = self._policy(belief)
-            user_belief = chunks.take(kept, outcome.context.user)
-            learned = policy._learn(user_belief, outcome._replace(context=outcome.context.features))
-            kept = chunks.put(kept, outcome.context.user, learned)
         users = chunks.put(belief.users, outcome.context.user, after)
-        learned_belief = belief._replace(
-            rounds=belief.rounds + outcome.moves, users=users, kept=kept
-        )
-        if learned_belief.rounds[0] < belief.next_refit[0]:
-            return learned_belief
-        return self._refit(learned_belief)
+        learned = belief._replace(rounds=belief.rounds + outcome.moves, users=users)
+        return learned if learned.rounds[0] < belief.next_refit[0] else self._refit(learned)
 
     def _refit(self, belief: PhasedBelief) -> PhasedBelief:
         """Fit a model to every population; all of them have seen equally many rounds."""
@@ -162,42 +160,10 @@ class Phased(PopulationPolicy[PhasedBelief]):
             self.learner(UserSums(*(chunks.field(belief.users, f, b) for f in range(4))))
             for b in range(len(belief.rounds))
         ]
-        fitted = belief._replace(
+        return belief._replace(
             weights=np.stack([model.weights for model in models]),
             covariances=np.stack([model.covariances for model in models]),
             shares=np.stack([model.state_prior for model in models]),
             noise=np.array([model.noise for model in models]),
             next_refit=np.ceil(belief.next_refit * self.factor),
         )
-        return fitted._replace(kept=self._fresh(self._policy(fitted), len(belief.rounds)))
-
-    def _fresh(self, policy: CheckedPolicy[Any], n_populations: int) -> tuple[Any, ...]:
-        """Return the initial beliefs of users in chunks; () if sums determine the belief."""
-        if _follows_from_sums(policy):
-            return ()
-        start = policy.init(n_populations)
-
-        def chunk(n_rows: int) -> Any:
-            return type(start)(
-                *(np.broadcast_to(a[:, None], (len(a), n_rows, *a.shape[1:])) for a in start)
-            )
-
-        sizes = [
-            min(chunks.ROWS, self.n_users - first) for first in range(0, self.n_users, chunks.ROWS)
-        ]
-        return tuple(chunk(size) for size in sizes)
-
-
-def belief_from_sums(policy: CheckedPolicy[Any], sums: UserSums) -> Any:
-    """Return the belief of `policy` about each user after all of the user's rounds."""
-    if isinstance(policy, LinUCB):
-        return condition_on_sums(policy.model, sums)[1]
-    model = policy.model  # type: ignore[attr-defined]
-    log_evidence, posterior = condition_on_sums(model, sums)
-    return JointBelief(model.log_state_prior + log_evidence, posterior)
-
-
-def _follows_from_sums(policy: CheckedPolicy[Any]) -> bool:
-    if isinstance(policy, LinUCB):
-        return True
-    return isinstance(policy, JointPolicy) and isinstance(policy.model, LinearGaussian)
