@@ -245,14 +245,9 @@ def _choose(
         lacking |= dict.fromkeys(("DR", "SNDR", "DM"), "there is no reward model: pass model=")
     if log.n_rounds > 1 and not can_simulate:
         lacking["DM"] = "sessions have several rounds, and there is nothing to simulate them with"
-    if not matching.is_uniform(log):
-        lacking["replay"] = "the log's actions were not uniformly random (or it does not say so)"
-    if log.has_context or log.eligible is not None:
-        lacking["queue"] = "rounds have contexts or eligible actions of their own"
-    elif not matching.is_independent(log):
-        lacking["queue"] = matching.DEPENDENT
     if log.length > 1:
-        lacking |= dict.fromkeys(("DM", "replay", "queue"), "rounds are lists of actions")
+        lacking["DM"] = "rounds are lists of actions"
+    lacking |= matching.lacking(log)
     if names is None:
         chosen = [name for name in NAMES if name not in lacking]
         if not chosen:

@@ -109,13 +109,13 @@ def read_decisions(
         clicks=clicks,
         times=None if decided is None else padded(decided / 1000, np.nan, np.float64),
     )
-    warnings = _kind_warnings(_kinds(frame, names), frame, names)
+    warnings = _kind_warnings(frame, names)
     missing = _missing_by_action(frame, names)
     n_unrewarded = int(np.isnan(rewards).sum())
     if unrewarded is not None:
         log = log.filled(unrewarded)
     elif n_unrewarded:
-        warnings += _missing_warning(missing, n_unrewarded, len(frame))
+        warnings.append(_missing_warning(missing, n_unrewarded, len(frame)))
     return ReadLog(log, warnings, missing, n_unrewarded)
 
 
@@ -330,24 +330,21 @@ def _propensities(frame: pl.DataFrame, names: Columns) -> FloatArray | None:
     return chance
 
 
-def _kinds(frame: pl.DataFrame, names: Columns) -> Mapping[str, int]:
+def _kind_warnings(frame: pl.DataFrame, names: Columns) -> list[str]:
     if names.propensity_kind not in frame.columns:
-        return {}
-    counts = frame[names.propensity_kind].cast(pl.String).fill_null("none").value_counts()
-    return {str(kind): int(count) for kind, count in counts.iter_rows()}
-
-
-def _kind_warnings(kinds: Mapping[str, int], frame: pl.DataFrame, names: Columns) -> list[str]:
-    if kinds.get("conditional"):
+        return []
+    kinds = frame[names.propensity_kind].cast(pl.String)
+    conditional = int((kinds == "conditional").sum())
+    if conditional:
         raise EvaluationError(
-            f"{kinds['conditional']} decisions have propensities of kind 'conditional' (exact only "
+            f"{conditional} decisions have propensities of kind 'conditional' (exact only "
             "given the posterior draws): an action that is sometimes played can have propensity 0, "
             "so that inverse weights are badly biased. Log with exploration: serve --explore 0.1, "
             "or Exploring(policy, 0.1)"
         )
-    if not kinds.get("counted"):
+    if not (kinds == "counted").any():
         return []
-    counted = frame.filter(pl.col(names.propensity_kind) == "counted")[names.propensity]
+    counted = frame.filter(kinds == "counted")[names.propensity]
     rare = int((counted <= 3 / COUNTED).sum())
     if rare == 0:
         return []
@@ -368,15 +365,11 @@ def _missing_by_action(frame: pl.DataFrame, names: Columns) -> Mapping[str, floa
     return {str(action): float(missing) for action, missing in share.iter_rows()}
 
 
-def _missing_warning(missing: Mapping[str, float], count: int, total: int) -> list[str]:
+def _missing_warning(missing: Mapping[str, float], count: int, total: int) -> str:
     low, high = min(missing.values()), max(missing.values())
-    text = (
+    return (
         f"{count} of {total} decisions have no reward ({100 * low:.0f}% to {100 * high:.0f}% by "
-        "action)."
+        "action). Those that came stand for them, divided by the share that came for the same "
+        "action and round. This assumes that nothing else decides which rewards come; where a "
+        "missing reward means a value (clicks: 0), --unrewarded VALUE counts it instead."
     )
-    return [
-        text
-        + " Those that came stand for them, divided by the share that came for the same action "
-        "and round. This assumes that nothing else decides which rewards come; where a missing "
-        "reward means a value (clicks: 0), --unrewarded VALUE counts it instead."
-    ]

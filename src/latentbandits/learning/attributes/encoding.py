@@ -243,25 +243,15 @@ class UserRows(NamedTuple):
 def first_values(log: Log, columns: Sequence[str]) -> UserRows:
     """Return the first known value of each column for every user."""
     assert log.beside is not None
-    changed = np.zeros(log.n_users, np.bool_)
-    missing = np.ones(log.n_users, np.bool_)
-    taken: dict[str, pl.Series] = {}
-    for name in columns:
-        values = log.beside[name]
-        values = values.fill_nan(None) if values.dtype.is_float() else values
-        grouped = (
-            pl.DataFrame({"user": log.users, "value": values})
-            .group_by("user", maintain_order=True)
-            .agg(
-                pl.col("value").drop_nulls().first().alias("first"),
-                pl.col("value").drop_nulls().n_unique().alias("different"),
-            )
-            .sort("user")
-        )
-        taken[name] = grouped["first"]
-        changed |= grouped["different"].to_numpy() > 1
-        missing &= grouped["first"].is_null().to_numpy()
-    return UserRows(pl.DataFrame(taken), changed, missing)
+    values = log.beside.select(columns).with_columns(pl.selectors.float().fill_nan(None))
+    known = [pl.col(name).drop_nulls() for name in columns]
+    by_user = values.group_by(pl.Series(log.users), maintain_order=True)  # users are ascending
+    different = by_user.agg(one.n_unique() for one in known).select(columns)
+    return UserRows(
+        by_user.agg(one.first() for one in known).select(columns),
+        different.select(pl.any_horizontal(pl.all() > 1)).to_series().to_numpy(),
+        different.select(pl.all_horizontal(pl.all() == 0)).to_series().to_numpy(),
+    )
 
 
 class SideSums(NamedTuple):
@@ -282,13 +272,12 @@ class SumColumns:
 
     def summarise(self, log: Log, parameters: None) -> SideSums:
         assert log.beside is not None
+        rows = {name: sum_column(log.beside[name]) for name in self.rows}
+        if not self.users:
+            return SideSums(rows, {}, 0, 0)
         known = first_values(log, self.users)
-        return SideSums(
-            {name: sum_column(log.beside[name]) for name in self.rows},
-            {name: sum_column(known.frame[name]) for name in self.users},
-            int(known.changed.sum()),
-            int(known.missing.sum()) if self.users else 0,
-        )
+        users = {name: sum_column(known.frame[name]) for name in self.users}
+        return SideSums(rows, users, int(known.changed.sum()), int(known.missing.sum()))
 
 
 def learn_attributes(log: Engine, column_sums: SideSums) -> UserAttributes:

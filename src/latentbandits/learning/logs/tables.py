@@ -12,6 +12,7 @@ import glob
 import gzip
 import io
 import json
+import math
 import os
 import re
 import zlib
@@ -228,7 +229,7 @@ def _read_delimited(
     repeated = [name for name in wanted if names.count(name) > 1]
     if repeated:
         raise LogError(f"{path} has two columns {repeated[0]!r}: which one is meant?")
-    if text.columns is None and not set(wanted) <= set(names) and any(map(_is_number, first)):
+    if text.columns is None and not set(wanted) <= set(names) and any(map(is_number, first)):
         raise LogError(
             f"{path} has no column {next(n for n in wanted if n not in names)}: its first line "
             f"holds numbers ({', '.join(first)}). If the file has no header, name its "
@@ -376,12 +377,12 @@ def _line(data: bytes, position: int) -> int:
     return data.count(b"\n", 0, position) + 1
 
 
-def _is_number(field: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether `text` is a finite number."""
     try:
-        float(field)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True
 
 
 # Read tables: files of any format, a folder or a glob; or a polars, pandas or Arrow frame.
@@ -589,28 +590,23 @@ def check_columns(wanted: Sequence[str], there: list[str], where: str) -> None:
 
 
 def _from_frame(source: TableSource, columns: Sequence[str]) -> pl.DataFrame:
+    is_pandas = type(source).__module__.split(".")[0] == "pandas"
     if isinstance(source, pl.LazyFrame):
         source = source.collect()
+    elif not is_pandas and hasattr(source, "__arrow_c_stream__"):
+        source = pl.DataFrame(source)
+    if not is_pandas and not isinstance(source, (pl.DataFrame, Mapping)):
+        raise LogError(
+            "a log is a path, a polars, pandas or Arrow frame, or a mapping of columns; got a "
+            f"{type(source).__name__}"
+        )
+    where = "the mapping" if isinstance(source, Mapping) else "the frame"
+    check_columns(columns, column_names(source), where)
     if isinstance(source, pl.DataFrame):
-        check_columns(columns, source.columns, "the frame")
         return source.select(columns)
-    if type(source).__module__.split(".")[0] == "pandas":
-        check_columns(columns, [str(column) for column in source.columns], "the frame")
-        return _frame({column: source[column].to_numpy() for column in columns})
-    if hasattr(source, "__arrow_c_stream__"):
-        return _from_frame(pl.DataFrame(source), columns)
-    if isinstance(source, Mapping):
-        check_columns(columns, [str(column) for column in source], "the mapping")
-        return _frame({column: source[column] for column in columns})
-    raise LogError(
-        "a log is a path, a polars, pandas or Arrow frame, or a mapping of columns; got a "
-        f"{type(source).__name__}"
-    )
-
-
-def _frame(columns: Mapping[str, Any]) -> pl.DataFrame:
+    values = {name: source[name].to_numpy() if is_pandas else source[name] for name in columns}
     try:
-        return pl.DataFrame(columns, strict=False)
+        return pl.DataFrame(values, strict=False)
     except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
         raise LogError(f"these columns do not make a table: {error}") from None
 
