@@ -205,16 +205,6 @@ class Without:
         return log.of_users(np.flatnonzero(~out)) if out.any() else log
 
 
-@dataclass(frozen=True)
-class Merged:
-    """A change that merges several rewards of one user for one action (`Log.merged`)."""
-
-    duplicates: Any
-
-    def __call__(self, log: Log) -> Log:
-        return log.merged(self.duplicates)
-
-
 @dataclass(frozen=True, eq=False)
 class _Least:
     """The smallest hashes seen so far, with the users' keys."""

@@ -517,19 +517,34 @@ def _read_files(
         frames.append(typed(whole.select(columns), text))
     if not one_kind:
         frames = [frame.with_columns(as_text(frame[name]) for name in text) for frame in frames]
+    types = ColumnTypes()
     for path, frame in zip(paths, frames, strict=True):
         for column in columns:
-            kinds = frames[0].schema[column], frame.schema[column]
-            if kinds[0] != kinds[1] and not all(kind.is_numeric() for kind in kinds):
-                raise LogError(
-                    f"the files' columns differ in type: {column} is {kinds[0]} in {paths[0]} and "
-                    f"{kinds[1]} in {path}"
-                )
+            types.check(str(path), column, frame.schema[column])
     frame = pl.concat(frames, how="vertical_relaxed")
     if frame.is_empty():
         raise LogError(f"{paths[0]} has no rows" if len(paths) == 1 else "no file has any rows")
     ends = tuple(accumulate(len(part) for part in frames))
     return Table(frame, tuple(str(path) for path in paths), ends)
+
+
+class ColumnTypes:
+    """The types of columns in the files that were read so far; numbers of all kinds are alike."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, pl.DataType] = {}
+
+    def check(self, file: str, column: str, dtype: pl.DataType) -> None:
+        """Raise LogError if the type of a column differs from that in earlier files."""
+        known = self._known.setdefault(column, dtype)
+        if known == pl.Null:  # a column without values
+            self._known[column] = dtype
+        kinds = known, dtype
+        if known != dtype and pl.Null not in kinds and not all(one.is_numeric() for one in kinds):
+            raise LogError(
+                f"the files' columns differ in type: {column} is {dtype} in {file} and {known} in "
+                "the files before it"
+            )
 
 
 def typed(frame: pl.DataFrame, text: Sequence[str]) -> pl.DataFrame:
