@@ -15,7 +15,6 @@ from latentbandits.evaluation.estimators import (
     ESTIMATORS,
     ByRound,
     WeightedLog,
-    arrival_chances,
     check_reach,
     dm,
     mean_by_round,
@@ -305,20 +304,11 @@ def _weigh(
             chance[name][rows], direct[name][rows] = followed
         if progress is not None:
             progress(len(rows))
-    active, arrival = log.active, arrival_chances(log)
     mu = np.ones((n, n_rounds))
     if log.propensity is not None:
-        mu = np.where(active, log.propensity, 1.0)
+        mu = np.where(log.active, log.propensity, 1.0)
     return {
-        name: WeightedLog(
-            chance[name] / mu,
-            log.reward,
-            q_chosen,
-            direct[name],
-            active,
-            arrival,
-            length=log.length,
-        )
+        name: WeightedLog.of_log(log, chance[name] / mu, q_chosen, direct[name])
         for name in policies
     }
 
@@ -378,8 +368,7 @@ def as_logged(log: DecisionLog, part: WeightedLog | None = None) -> WeightedLog:
     ones = np.ones(log.action.shape)
     if part is None:
         zeros = np.zeros(log.action.shape)
-        arrival = arrival_chances(log)
-        return WeightedLog(ones, log.reward, zeros, zeros, log.active, arrival, length=log.length)
+        return WeightedLog.of_log(log, ones, zeros, zeros)
     same = bool(np.all(np.abs(part.ratio - 1) <= SAME))
     return replace(part, ratio=ones, direct=part.direct if same else part.q)
 

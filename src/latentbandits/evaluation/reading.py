@@ -13,7 +13,9 @@ from latentbandits.evaluation.log import REQUIRED, Columns, DecisionLog, Evaluat
 from latentbandits.evaluation.logged_actions import LoggedActions
 from latentbandits.learning.logs.rows import conversion
 from latentbandits.learning.logs.tables import (
+    ROW_OF_LIST,
     TableSource,
+    by_list,
     column_names,
     latest,
     milliseconds,
@@ -27,7 +29,7 @@ from latentbandits.policies.decision import LARGEST_REWARD
 ROWS = "none"
 """The name of the session column that makes every row a session of its own."""
 
-_LIST, _PLACE = "__list", "__place"  # columns: the list of a row, and its position from 0
+_PLACE = "__place"  # the column of a row's position in its list, from 0
 
 COUNTED = 101
 """Draws behind a propensity of kind "counted", as the service makes them by default."""
@@ -187,17 +189,9 @@ def _in_lists(
         raise EvaluationError(
             f"column {names.list_position!r} counts positions from 1 at the top; it holds {first:g}"
         )
-    row = pl.col(_LIST)
-    first_row = pl.when(pl.lit(pl.Series(alone))).then(row)
-    frame = (
-        frame.with_row_index(_LIST)
-        .with_columns(
-            first_row.otherwise(row.min().over(names.session, names.list_id)),
-            pl.Series(_PLACE, (place - first).astype(np.int64)),
-        )
-        .sort(_LIST, _PLACE, maintain_order=True)
-    )
-    if frame.select(pl.struct(_LIST, _PLACE).is_duplicated().any()).item():
+    frame = frame.with_columns(pl.Series(_PLACE, (place - first).astype(np.int64)))
+    frame = by_list(frame, names.list_id, pl.col(_PLACE), names.session)
+    if frame.select(pl.struct(ROW_OF_LIST, _PLACE).is_duplicated().any()).item():
         raise EvaluationError(
             f"a position repeats in a list ({names.list_id!r}): every position has one row"
         )
@@ -213,7 +207,7 @@ def _reached(
     frame: pl.DataFrame, names: Columns, clicks: ClickModel, unrewarded: float | None, length: int
 ) -> pl.DataFrame:
     """Return the rows of a cascade down to its click; without an answer they are not known."""
-    number = frame[_LIST].rank("dense").to_numpy().astype(np.int64) - 1
+    number = frame[ROW_OF_LIST].rank("dense").to_numpy().astype(np.int64) - 1
     place = frame[_PLACE].to_numpy()
     rewards = np.full((number.max() + 1, length), np.nan)
     rewards[number, place] = _numbers(frame, names.reward)
@@ -238,8 +232,8 @@ def _sessions(frame: pl.DataFrame, names: Columns) -> tuple[IntArray, IntArray, 
     codes = np.cumsum(changes) - 1
     starts = np.flatnonzero(changes)
     number = np.arange(len(frame))
-    if _LIST in frame.columns:  # the rows of a list are one round
-        new = (frame[_LIST] != frame[_LIST].shift(1)).fill_null(True).to_numpy()
+    if ROW_OF_LIST in frame.columns:  # the rows of a list are one round
+        new = (frame[ROW_OF_LIST] != frame[ROW_OF_LIST].shift(1)).fill_null(True).to_numpy()
         number = np.cumsum(new) - 1
     place = number - number[starts][codes]
     lengths = place[np.append(starts[1:], len(frame)) - 1] + 1

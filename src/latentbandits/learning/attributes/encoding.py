@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -89,26 +90,23 @@ class NumberSums:
 class CategorySums:
     """The number of rows of every text; empty if there are more than MOST_VALUES texts."""
 
-    counts: dict[str, int]
+    counts: Counter[str]
     too_many: bool = False
 
     @classmethod
     def from_values(cls, values: pl.Series) -> CategorySums:
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for value, count in values.drop_nulls().value_counts().iter_rows():
-            text = text_of(value)
-            counts[text] = counts.get(text, 0) + count
+            counts[text_of(value)] += count
         return cls(counts)._limited()
 
     def __add__(self, other: CategorySums) -> CategorySums:
-        counts = dict(self.counts)
-        for text, count in other.counts.items():
-            counts[text] = counts.get(text, 0) + count
-        return CategorySums(counts, self.too_many or other.too_many)._limited()
+        too_many = self.too_many or other.too_many
+        return CategorySums(self.counts + other.counts, too_many)._limited()
 
     def _limited(self) -> CategorySums:
         if self.too_many or len(self.counts) > MOST_VALUES:
-            return CategorySums({}, True)
+            return CategorySums(Counter(), True)
         return self
 
     def column(self, name: str) -> Category:
@@ -144,7 +142,7 @@ class VectorSums:
 
     @classmethod
     def from_values(cls, values: pl.Series) -> VectorSums:
-        lists = values.cast(pl.List(values.dtype.inner)) if _is_array(values.dtype) else values  # type: ignore[attr-defined]
+        lists = values.cast(pl.List(values.dtype.inner))  # type: ignore[attr-defined]
         there = lists.drop_nulls()
         lengths = frozenset(int(n) for n in there.list.len().unique())
         flat = there.filter(there.list.len() > 0).explode()
@@ -183,13 +181,11 @@ ColumnSums: TypeAlias = NumberSums | CategorySums | VectorSums
 
 def sum_column(values: pl.Series) -> ColumnSums:
     """Return the sums of a column: of numbers, of lists of numbers, or of anything else."""
-    if isinstance(values.dtype, pl.List) or _is_array(values.dtype):
+    if isinstance(values.dtype, (pl.List, pl.Array)):
         return VectorSums.from_values(values)
-    return (
-        NumberSums.from_values(values)
-        if values.dtype.is_numeric()
-        else CategorySums.from_values(values)
-    )
+    if values.dtype.is_numeric():
+        return NumberSums.from_values(values)
+    return CategorySums.from_values(values)
 
 
 def learn_column(values: pl.Series, name: str) -> Column:
@@ -201,10 +197,6 @@ def learn_column(values: pl.Series, name: str) -> Column:
     Number(name='age', mean=2.0, scale=1.0)
     """
     return sum_column(values).column(name)
-
-
-def _is_array(kind: Any) -> bool:
-    return isinstance(kind, pl.Array)
 
 
 def _empty(name: str) -> LogError:

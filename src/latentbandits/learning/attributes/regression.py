@@ -102,18 +102,16 @@ class PrepareSums:
     is_clicks: bool
 
     def __call__(self, log: Log) -> PreparedUsers:
-        return PreparedUsers(self._rows(log), log.keys)
-
-    def _rows(self, log: Log) -> Any:
         assert log.features is not None
         if self.is_clicks:
-            return log
+            return PreparedUsers(log, log.keys)
         d = log.features.shape[1]
         blocks = [
             user_sums(log, log.features, np.asarray(log.rewards), block)
             for block in user_blocks(log, d)
         ]
-        return UserSums(*(np.concatenate(field) for field in zip(*blocks, strict=True)))
+        sums = UserSums(*(np.concatenate(field) for field in zip(*blocks, strict=True)))
+        return PreparedUsers(sums, log.keys)
 
 
 Numbered: TypeAlias = "tuple[tuple[int, StateRegressions], ...]"

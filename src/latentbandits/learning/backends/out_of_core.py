@@ -133,15 +133,13 @@ class Partitions:
     def n_buckets(self) -> int:
         return user_hash.bucket_count(self.n_users)
 
-    def buckets(self) -> Iterator[tuple[int, Log | None]]:
-        """Yield the number of each bucket and its log; None if the bucket is empty."""
-        for number in range(self.n_buckets):
-            files = [self.folder / f"{name}-{number:03}.parquet" for name in ("rows", "users")]
-            if not files[0].exists():
-                yield number, None
-                continue
-            rows, users = (read_rows(path, pl.scan_parquet(path)) for path in files)
-            yield number, stored_log(rows, users, self.action_ids)
+    def load(self, number: int) -> Log | None:
+        """Return the log of a bucket, sorted by user key; None if the bucket is empty."""
+        files = [self.folder / f"{name}-{number:03}.parquet" for name in ("rows", "users")]
+        if not files[0].exists():
+            return None
+        rows, users = (read_rows(path, pl.scan_parquet(path)) for path in files)
+        return stored_log(rows, users, self.action_ids)
 
 
 class OutOfCoreEngine(Engine):
@@ -171,7 +169,8 @@ class OutOfCoreEngine(Engine):
         yield from summed(self._nonempty(), self._changes, summariser, parameters)
 
     def _nonempty(self) -> Iterator[tuple[int, Log]]:
-        for number, log in self._partitions.buckets():
+        for number in range(self.n_buckets):
+            log = self._partitions.load(number)
             if log is not None:
                 yield number, log
             self._progress.advance(1)

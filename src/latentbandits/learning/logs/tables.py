@@ -99,24 +99,20 @@ def read_file(path: Path, wanted: Sequence[str], text: TextFormat = DETECTED) ->
             return _read_delimited(path, compression, wanted, text)
         if text.columns is not None:
             raise LogError(f"{path} is {kind}, which names its columns itself: omit the columns")
-        source: Any = path if compression is None else io.BytesIO(_content(path, compression))
-        if kind == "JSON lines":
-            return _read_json_lines(path, _content(path, compression))
         if kind == "Parquet":
-            there = pl.read_parquet_schema(source)
-            if compression is not None:
-                source.seek(0)
-            return pl.read_parquet(source, columns=_present(wanted, list(there)))
-        return _read_arrow(_content(path, compression))
+            source: Any = path if compression is None else _content(path, compression)
+            there = set(pl.read_parquet_schema(source))
+            chosen = list(wanted) if wanted and there >= set(wanted) else None
+            return pl.read_parquet(source, columns=chosen)  # the caller reports missing columns
+        data = _content(path, compression)
+        if kind == "JSON lines":
+            return _read_json_lines(path, data)
+        read = pl.read_ipc if data[:6] == b"ARROW1" else pl.read_ipc_stream
+        return read(io.BytesIO(data))
     except (pl.exceptions.PolarsError, OSError) as error:
         lines = str(error).strip().splitlines()
         reason = lines[0] if lines else type(error).__name__
         raise LogError(f"{path} cannot be read as {kind}: {reason}") from None
-
-
-def _present(wanted: Sequence[str], there: list[str]) -> list[str]:
-    """Return the wanted columns if all are there, else all: the caller reports missing ones."""
-    return list(wanted) if wanted and set(wanted) <= set(there) else there
 
 
 def _kind(path: Path) -> tuple[Kind, str | None]:
@@ -168,12 +164,6 @@ def _unzstd(path: Path, data: bytes) -> bytes:
             raise LogError(f"{path} cannot be decompressed: the file ends too early")
         data = frame.unused_data
     return b"".join(parts)
-
-
-def _read_arrow(data: bytes) -> pl.DataFrame:
-    if data[:6] == b"ARROW1":
-        return pl.read_ipc(io.BytesIO(data))
-    return pl.read_ipc_stream(io.BytesIO(data))
 
 
 def _read_json_lines(path: Path, data: bytes) -> pl.DataFrame:
@@ -590,6 +580,23 @@ def latest(frame: pl.DataFrame, decision: str, cursor: str) -> pl.DataFrame:
     by = [*([cursor] if cursor in frame.columns else []), "__row"]
     named = rows.filter(pl.col(decision).is_not_null()).sort(by).unique(decision, keep="last")
     return pl.concat([rows.filter(pl.col(decision).is_null()), named]).sort("__row").drop("__row")
+
+
+ROW_OF_LIST = "__list"
+"""The column in which `by_list` numbers lists."""
+
+
+def by_list(frame: pl.DataFrame, name: str, place: pl.Expr, *within: str) -> pl.DataFrame:
+    """Return the rows list by list, by their place in it, with the number of their list in `ROW_OF_LIST`.
+
+    Lists with the same value of `name` (and of the columns `within`) are one; a row without a value
+    is a list of its own. Lists are in the order of their first rows.
+    """
+    row = pl.col(ROW_OF_LIST)
+    alone = pl.when(pl.col(name).is_null()).then(row)
+    numbered = frame.with_row_index(ROW_OF_LIST)
+    numbered = numbered.with_columns(alone.otherwise(row.min().over(*within, name)))
+    return numbered.sort(ROW_OF_LIST, place, maintain_order=True)
 
 
 def check_columns(wanted: Sequence[str], there: list[str], where: str) -> None:
