@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike
 
 from latentbandits.evaluation.estimators import ESTIMATORS
 from latentbandits.evaluation.evaluate import Evaluation, as_logged
@@ -24,8 +23,9 @@ from latentbandits.evaluation.reading import load_decisions
 from latentbandits.learning.logs.tables import TableSource, column_names, read_table
 from latentbandits.models.checks import FloatArray
 from latentbandits.policies import decision
-from latentbandits.policies.decision import ActionProbabilities, Decision
-from latentbandits.policies.protocol import Policy
+from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
+from latentbandits.policies.classic import Rounds
+from latentbandits.policies.decision import ActionProbabilities
 
 TARGET = "target log"
 """The name of the policy that made the target log."""
@@ -35,7 +35,7 @@ Shares = Mapping[str, float]
 
 
 @dataclass(frozen=True, eq=False)
-class FixedDistribution(Policy[FloatArray]):
+class FixedDistribution(CheckedPolicy[Rounds]):
     """Choose among the eligible actions by fixed chances; nothing is learned.
 
     Args:
@@ -55,17 +55,16 @@ class FixedDistribution(Policy[FloatArray]):
     def name(self) -> str:
         return self.label
 
-    def init(self, n_sessions: int = 1) -> FloatArray:
-        """Return beliefs without content."""
-        return np.zeros((n_sessions, 1))
+    def init(self, n_sessions: int = 1) -> Rounds:
+        return Rounds(np.zeros(n_sessions))
 
-    def action_probabilities(
-        self, belief: FloatArray, context: Any, rng: Any, *, eligible: ArrayLike | None = None
-    ) -> ActionProbabilities:
-        """Return the chances of the eligible actions."""
-        chances = np.tile(self.chances, (len(belief), 1))
-        if eligible is not None:
-            chances = np.where(np.asarray(eligible), chances, 0.0)
+    def checked_context(self, context: Any, n_sessions: int) -> tuple[None, int]:
+        return None, len(self.chances)
+
+    def _probabilities(self, belief: Rounds, asked: Asked) -> ActionProbabilities:
+        chances = np.tile(self.chances, (len(belief.counts), 1))
+        if asked.eligible is not None:
+            chances = np.where(asked.eligible, chances, 0.0)
         total = chances.sum(axis=1, keepdims=True)
         if (total <= 0).any():
             raise EvaluationError(
@@ -74,24 +73,13 @@ class FixedDistribution(Policy[FloatArray]):
             )
         return ActionProbabilities(chances / total, "exact")
 
-    def decide(
-        self,
-        belief: FloatArray,
-        context: Any,
-        rng: np.random.Generator,
-        *,
-        eligible: ArrayLike | None = None,
-        propensity: bool = True,
-    ) -> Decision:
-        """Draw an action for every session."""
-        chances = self.action_probabilities(belief, context, rng, eligible=eligible).values
-        action = decision.draw(chances, rng)
+    def _choose(self, belief: Rounds, asked: Asked, propensity: bool) -> Choice:
+        chances = self._probabilities(belief, asked).values
+        action = decision.draw(chances, asked.rng)
         state = np.zeros(len(action), np.int64)
-        mask = None if eligible is None else np.asarray(eligible, np.bool_)
-        return Decision(action, state, decision.at(chances, action), "exact", self.name, mask)
+        return Choice(action, state, decision.at(chances, action), "exact")
 
-    def update(self, belief: FloatArray, context: Any, decision: Any, reward: Any) -> FloatArray:
-        """Return the belief as it is."""
+    def _learn(self, belief: Rounds, outcome: Outcome) -> Rounds:
         return belief
 
 

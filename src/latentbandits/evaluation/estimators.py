@@ -47,6 +47,13 @@ class WeightedLog:
     window: int | None = None  # weights are products of the last `window` rounds; None: of all
     length: int = 1  # positions of a round
 
+    @classmethod
+    def of_log(
+        cls, log: DecisionLog, ratio: FloatArray, q: FloatArray, direct: FloatArray
+    ) -> WeightedLog:
+        arrival = arrival_chances(log)
+        return cls(ratio, log.reward, q, direct, log.active, arrival, length=log.length)
+
     @property
     def n_sessions(self) -> int:
         return len(self.ratio)

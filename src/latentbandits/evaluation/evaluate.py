@@ -15,7 +15,6 @@ from latentbandits.evaluation.estimators import (
     ESTIMATORS,
     ByRound,
     WeightedLog,
-    arrival_chances,
     check_reach,
     dm,
     mean_by_round,
@@ -245,14 +244,9 @@ def _choose(
         lacking |= dict.fromkeys(("DR", "SNDR", "DM"), "there is no reward model: pass model=")
     if log.n_rounds > 1 and not can_simulate:
         lacking["DM"] = "sessions have several rounds, and there is nothing to simulate them with"
-    if not matching.is_uniform(log):
-        lacking["replay"] = "the log's actions were not uniformly random (or it does not say so)"
-    if log.has_context or log.eligible is not None:
-        lacking["queue"] = "rounds have contexts or eligible actions of their own"
-    elif not matching.is_independent(log):
-        lacking["queue"] = matching.DEPENDENT
     if log.length > 1:
-        lacking |= dict.fromkeys(("DM", "replay", "queue"), "rounds are lists of actions")
+        lacking["DM"] = "rounds are lists of actions"
+    lacking |= matching.lacking(log)
     if names is None:
         chosen = [name for name in NAMES if name not in lacking]
         if not chosen:
@@ -310,20 +304,11 @@ def _weigh(
             chance[name][rows], direct[name][rows] = followed
         if progress is not None:
             progress(len(rows))
-    active, arrival = log.active, arrival_chances(log)
     mu = np.ones((n, n_rounds))
     if log.propensity is not None:
-        mu = np.where(active, log.propensity, 1.0)
+        mu = np.where(log.active, log.propensity, 1.0)
     return {
-        name: WeightedLog(
-            chance[name] / mu,
-            log.reward,
-            q_chosen,
-            direct[name],
-            active,
-            arrival,
-            length=log.length,
-        )
+        name: WeightedLog.of_log(log, chance[name] / mu, q_chosen, direct[name])
         for name in policies
     }
 
@@ -383,8 +368,7 @@ def as_logged(log: DecisionLog, part: WeightedLog | None = None) -> WeightedLog:
     ones = np.ones(log.action.shape)
     if part is None:
         zeros = np.zeros(log.action.shape)
-        arrival = arrival_chances(log)
-        return WeightedLog(ones, log.reward, zeros, zeros, log.active, arrival, length=log.length)
+        return WeightedLog.of_log(log, ones, zeros, zeros)
     same = bool(np.all(np.abs(part.ratio - 1) <= SAME))
     return replace(part, ratio=ones, direct=part.direct if same else part.q)
 

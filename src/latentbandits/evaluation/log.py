@@ -94,12 +94,14 @@ class DecisionLog:
                 f"action {chosen.min() if chosen.min() < 0 else chosen.max()} is out of range: "
                 f"rounds have at most {self.n_actions} actions"
             )
-        if self.eligible is not None and not self._chosen_are_eligible().all():
-            i, j = np.argwhere(~self._chosen_are_eligible())[0]
-            raise EvaluationError(
-                f"{self.where(i, j)} chose action {self.action[i, j]}, which is not among its "
-                "eligible actions: a propensity of zero cannot be weighted"
-            )
+        if self.eligible is not None:
+            places = np.where(self.active, self.action, 0)[:, :, None]
+            allowed = np.take_along_axis(self.eligible, places, axis=2)[:, :, 0] | ~self.active
+            for i, j in np.argwhere(~allowed)[:1]:
+                raise EvaluationError(
+                    f"{self.where(i, j)} chose action {self.action[i, j]}, which is not among its "
+                    "eligible actions: a propensity of zero cannot be weighted"
+                )
         self._check_propensities()
 
     @property
@@ -192,12 +194,6 @@ class DecisionLog:
             else:
                 context = self.item_features[self.items[rows, t]]
         return LoggedRound(context, eligible, self.action[rows, t])
-
-    def _chosen_are_eligible(self) -> BoolArray:
-        assert self.eligible is not None
-        chosen = np.where(self.active, self.action, 0)
-        allowed = np.take_along_axis(self.eligible, chosen[:, :, None], axis=2)[:, :, 0]
-        return np.asarray(allowed | ~self.active)
 
     def _check_propensities(self) -> None:
         if self.propensity is None:

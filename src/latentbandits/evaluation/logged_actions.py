@@ -66,8 +66,7 @@ class LoggedActions:
         self._fill(len(chosen), row)
         self.items = np.zeros((len(chosen), self.n_actions), np.int64)
         self.items[row, self._place] = item
-        assert self.eligible is not None
-        self.index = _first_match(self.items, items, self.eligible, chosen)
+        self._choose(row, item == items[row], chosen, names.eligible)
 
     def _brought(
         self,
@@ -103,13 +102,7 @@ class LoggedActions:
             return
         ids = offered.explode()
         same = (ids == chosen.gather(pl.Series(row))).to_numpy()
-        self.index = np.full(len(frame), -1, np.int64)
-        self.index[row[same]] = self._place[same]
-        if (self.index < 0).any():
-            bad = int((self.index < 0).argmax())
-            raise EvaluationError(
-                f"action {chosen[bad]!r} is not among its decision's {names.eligible!r} actions"
-            )
+        self._choose(row, same, chosen, names.eligible)
 
     def _fill(self, n: int, row: IntArray) -> None:
         """Lay out ragged rows; `row` is the row of each entry."""
@@ -120,6 +113,16 @@ class LoggedActions:
         self.eligible = np.arange(self.n_actions) < counts[:, None]
         if counts.min() == self.n_actions:
             self.eligible = np.ones((n, self.n_actions), np.bool_)
+
+    def _choose(self, row: IntArray, same: BoolArray, chosen: pl.Series, name: str) -> None:
+        """Find the place of each row's action, among entries of which `same` are that action."""
+        self.index = np.full(len(chosen), -1, np.int64)
+        self.index[row[same][::-1]] = self._place[same][::-1]  # of several, the first stays
+        if (self.index < 0).any():
+            bad = int((self.index < 0).argmax())
+            raise EvaluationError(
+                f"action {chosen[bad]!r} is not among its decision's {name!r} actions"
+            )
 
 
 def _ids(
@@ -192,17 +195,6 @@ def _mask(
     mask = np.zeros((len(offered), n_actions), np.bool_)
     mask[row, item] = True
     return mask
-
-
-def _first_match(
-    items: IntArray, chosen: IntArray, eligible: BoolArray, names: pl.Series
-) -> IntArray:
-    same = (items == chosen[:, None]) & eligible
-    if not same.any(axis=1).all():
-        bad = int((~same.any(axis=1)).argmax())
-        raise EvaluationError(f"action {names[bad]!r} is not among its decision's eligible actions")
-    index: IntArray = same.argmax(axis=1)
-    return index
 
 
 def _whole(chosen: pl.Series, name: str) -> IntArray:

@@ -6,7 +6,7 @@ import numpy as np
 
 from latentbandits.evaluation.estimators import ByRound, mean_by_round
 from latentbandits.evaluation.follow import SessionBeliefs
-from latentbandits.evaluation.log import DecisionLog, EvaluationError
+from latentbandits.evaluation.log import DecisionLog
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.policies.protocol import AnyPolicy
 
@@ -14,26 +14,14 @@ QUEUE_SHARE = 0.8
 """The queue estimate ends where fewer than this share of the sessions go on: those that do are not
 like the others."""
 
-DEPENDENT = (
-    "the log's actions depend on the past (or it does not say that they do not), so that a queue's "
-    "rewards are not those of any user; log a propensity that is the same for every session, for "
-    "instance 1 / number of actions where actions were uniformly random"
-)
-"""Why a log of unequal propensities has no queue estimate."""
-
 
 def replay(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRound:
-    """Return the value of the candidate's t-th accepted round, on a uniformly random log.
+    """Return the value of the candidate's t-th accepted round, on a log that `lacking` allows.
 
     The candidate draws an action at each logged decision. Where it equals the logged one, the
     round counts and the candidate learns from it; other rounds are skipped. Means are over the
     sessions with so many accepted rounds, which under a uniform log is a matter of chance alone.
     """
-    if not is_uniform(log):
-        raise EvaluationError(
-            "replay needs a log of uniformly random actions, and this log's propensities are not "
-            "one over the number of eligible actions: use IPS, SNIPS, DR or SNDR"
-        )
     n, n_rounds = log.action.shape
     earned = np.full((n, n_rounds), np.nan)
     accepted = np.zeros(n, np.int64)
@@ -61,15 +49,9 @@ def queue(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRo
     """Return the value of each round when the candidate draws from each action's logged rewards.
 
     The candidate takes the session's own rewards of the action that it wants, in order, until one
-    is missing. Rounds that fewer than `QUEUE_SHARE` of the sessions reach are left out.
+    is missing. Rounds that fewer than `QUEUE_SHARE` of the sessions reach are left out. `lacking`
+    says for which logs this is an estimate.
     """
-    if log.has_context or log.eligible is not None:
-        raise EvaluationError(
-            "queue takes rewards out of their round, so it needs a log without contexts in which "
-            "all actions are eligible: use IPS, SNIPS, DR or SNDR"
-        )
-    if not is_independent(log):
-        raise EvaluationError(f"queue cannot be computed: {DEPENDENT}")
     n, n_rounds = log.action.shape
     queues, count = _queues(log)
     used = np.zeros((n, log.n_actions), np.int64)
@@ -88,6 +70,24 @@ def queue(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRo
         used[rows, action] += 1
         learner.learn(rows, None, decision.take(there), reward)
     return _trimmed(earned)
+
+
+def lacking(log: DecisionLog) -> dict[str, str]:
+    """Return the estimators of this module that the log does not allow, and why."""
+    if log.length > 1:
+        return dict.fromkeys(("replay", "queue"), "rounds are lists of actions")
+    reasons = {}
+    if not is_uniform(log):
+        reasons["replay"] = "the log's actions were not uniformly random (or it does not say so)"
+    if log.has_context or log.eligible is not None:
+        reasons["queue"] = "rounds have contexts or eligible actions of their own"
+    elif not is_independent(log):
+        reasons["queue"] = (
+            "the log's actions depend on the past (or it does not say that they do not), so that "
+            "a queue's rewards are not those of any user; log a propensity that is the same for "
+            "every session, for instance 1 / number of actions where actions were uniformly random"
+        )
+    return reasons
 
 
 def is_uniform(log: DecisionLog) -> bool:

@@ -13,7 +13,9 @@ from latentbandits.evaluation.log import REQUIRED, Columns, DecisionLog, Evaluat
 from latentbandits.evaluation.logged_actions import LoggedActions
 from latentbandits.learning.logs.rows import conversion
 from latentbandits.learning.logs.tables import (
+    ROW_OF_LIST,
     TableSource,
+    by_list,
     column_names,
     latest,
     milliseconds,
@@ -27,7 +29,7 @@ from latentbandits.policies.decision import LARGEST_REWARD
 ROWS = "none"
 """The name of the session column that makes every row a session of its own."""
 
-_LIST, _PLACE = "__list", "__place"  # columns: the list of a row, and its position from 0
+_PLACE = "__place"  # the column of a row's position in its list, from 0
 
 COUNTED = 101
 """Draws behind a propensity of kind "counted", as the service makes them by default."""
@@ -109,13 +111,13 @@ def read_decisions(
         clicks=clicks,
         times=None if decided is None else padded(decided / 1000, np.nan, np.float64),
     )
-    warnings = _kind_warnings(_kinds(frame, names), frame, names)
+    warnings = _kind_warnings(frame, names)
     missing = _missing_by_action(frame, names)
     n_unrewarded = int(np.isnan(rewards).sum())
     if unrewarded is not None:
         log = log.filled(unrewarded)
     elif n_unrewarded:
-        warnings += _missing_warning(missing, n_unrewarded, len(frame))
+        warnings.append(_missing_warning(missing, n_unrewarded, len(frame)))
     return ReadLog(log, warnings, missing, n_unrewarded)
 
 
@@ -187,17 +189,9 @@ def _in_lists(
         raise EvaluationError(
             f"column {names.list_position!r} counts positions from 1 at the top; it holds {first:g}"
         )
-    row = pl.col(_LIST)
-    first_row = pl.when(pl.lit(pl.Series(alone))).then(row)
-    frame = (
-        frame.with_row_index(_LIST)
-        .with_columns(
-            first_row.otherwise(row.min().over(names.session, names.list_id)),
-            pl.Series(_PLACE, (place - first).astype(np.int64)),
-        )
-        .sort(_LIST, _PLACE, maintain_order=True)
-    )
-    if frame.select(pl.struct(_LIST, _PLACE).is_duplicated().any()).item():
+    frame = frame.with_columns(pl.Series(_PLACE, (place - first).astype(np.int64)))
+    frame = by_list(frame, names.list_id, pl.col(_PLACE), names.session)
+    if frame.select(pl.struct(ROW_OF_LIST, _PLACE).is_duplicated().any()).item():
         raise EvaluationError(
             f"a position repeats in a list ({names.list_id!r}): every position has one row"
         )
@@ -213,7 +207,7 @@ def _reached(
     frame: pl.DataFrame, names: Columns, clicks: ClickModel, unrewarded: float | None, length: int
 ) -> pl.DataFrame:
     """Return the rows of a cascade down to its click; without an answer they are not known."""
-    number = frame[_LIST].rank("dense").to_numpy().astype(np.int64) - 1
+    number = frame[ROW_OF_LIST].rank("dense").to_numpy().astype(np.int64) - 1
     place = frame[_PLACE].to_numpy()
     rewards = np.full((number.max() + 1, length), np.nan)
     rewards[number, place] = _numbers(frame, names.reward)
@@ -238,8 +232,8 @@ def _sessions(frame: pl.DataFrame, names: Columns) -> tuple[IntArray, IntArray, 
     codes = np.cumsum(changes) - 1
     starts = np.flatnonzero(changes)
     number = np.arange(len(frame))
-    if _LIST in frame.columns:  # the rows of a list are one round
-        new = (frame[_LIST] != frame[_LIST].shift(1)).fill_null(True).to_numpy()
+    if ROW_OF_LIST in frame.columns:  # the rows of a list are one round
+        new = (frame[ROW_OF_LIST] != frame[ROW_OF_LIST].shift(1)).fill_null(True).to_numpy()
         number = np.cumsum(new) - 1
     place = number - number[starts][codes]
     lengths = place[np.append(starts[1:], len(frame)) - 1] + 1
@@ -330,24 +324,21 @@ def _propensities(frame: pl.DataFrame, names: Columns) -> FloatArray | None:
     return chance
 
 
-def _kinds(frame: pl.DataFrame, names: Columns) -> Mapping[str, int]:
+def _kind_warnings(frame: pl.DataFrame, names: Columns) -> list[str]:
     if names.propensity_kind not in frame.columns:
-        return {}
-    counts = frame[names.propensity_kind].cast(pl.String).fill_null("none").value_counts()
-    return {str(kind): int(count) for kind, count in counts.iter_rows()}
-
-
-def _kind_warnings(kinds: Mapping[str, int], frame: pl.DataFrame, names: Columns) -> list[str]:
-    if kinds.get("conditional"):
+        return []
+    kinds = frame[names.propensity_kind].cast(pl.String)
+    conditional = int((kinds == "conditional").sum())
+    if conditional:
         raise EvaluationError(
-            f"{kinds['conditional']} decisions have propensities of kind 'conditional' (exact only "
+            f"{conditional} decisions have propensities of kind 'conditional' (exact only "
             "given the posterior draws): an action that is sometimes played can have propensity 0, "
             "so that inverse weights are badly biased. Log with exploration: serve --explore 0.1, "
             "or Exploring(policy, 0.1)"
         )
-    if not kinds.get("counted"):
+    if not (kinds == "counted").any():
         return []
-    counted = frame.filter(pl.col(names.propensity_kind) == "counted")[names.propensity]
+    counted = frame.filter(kinds == "counted")[names.propensity]
     rare = int((counted <= 3 / COUNTED).sum())
     if rare == 0:
         return []
@@ -368,15 +359,11 @@ def _missing_by_action(frame: pl.DataFrame, names: Columns) -> Mapping[str, floa
     return {str(action): float(missing) for action, missing in share.iter_rows()}
 
 
-def _missing_warning(missing: Mapping[str, float], count: int, total: int) -> list[str]:
+def _missing_warning(missing: Mapping[str, float], count: int, total: int) -> str:
     low, high = min(missing.values()), max(missing.values())
-    text = (
+    return (
         f"{count} of {total} decisions have no reward ({100 * low:.0f}% to {100 * high:.0f}% by "
-        "action)."
+        "action). Those that came stand for them, divided by the share that came for the same "
+        "action and round. This assumes that nothing else decides which rewards come; where a "
+        "missing reward means a value (clicks: 0), --unrewarded VALUE counts it instead."
     )
-    return [
-        text
-        + " Those that came stand for them, divided by the share that came for the same action "
-        "and round. This assumes that nothing else decides which rewards come; where a missing "
-        "reward means a value (clicks: 0), --unrewarded VALUE counts it instead."
-    ]

@@ -153,10 +153,9 @@ class FitOptions(Opening):
                 f"--rewards {rewards} is for models of --kind arms; a linear model takes gaussian "
                 "or bernoulli rewards"
             )
-        if kind == "arms" and self.reg != "auto":
-            raise LogError("reg is for models of --kind linear; a model of arms has none")
-        if kind == "arms" and self.rank != "auto":
-            raise LogError("rank is for models of --kind linear; a model of arms has none")
+        for name in ("reg", "rank"):
+            if kind == "arms" and getattr(self, name) != "auto":
+                raise LogError(f"{name} is for models of --kind linear; a model of arms has none")
         if self.noise is not None and rewards not in ("auto", "gaussian"):
             raise LogError(f"noise is for gaussian rewards; these are {rewards}")
 

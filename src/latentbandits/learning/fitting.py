@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,13 +46,7 @@ from latentbandits.learning.attributes.encoding import EncodedLog, UserAttribute
 from latentbandits.learning.attributes.gate import choose_states, learn_gate, worth
 from latentbandits.learning.attributes.items import ItemTable, learn_items, read_items
 from latentbandits.learning.attributes.regression import RowLearner
-from latentbandits.learning.backends.backend import (
-    AnyLog,
-    Engine,
-    Merged,
-    Without,
-    engine_of,
-)
+from latentbandits.learning.backends.backend import AnyLog, Engine, Without, engine_of
 from latentbandits.learning.backends.opening import Interactions, opened
 from latentbandits.learning.dynamics import NOT_TRIED, DynamicsChoice, choose_dynamics
 from latentbandits.learning.fit_options import (
@@ -279,7 +274,8 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
         if options.item_features is not None:
             items = read_items(options.item_features, options.action, raw.action_ids)
         merge: Duplicates = "keep" if options.duplicates == "auto" else options.duplicates
-        everyone = raw if merge == "keep" else raw.mapped(Merged(check_duplicates(merge)))
+        merged = partial(Log.merged, duplicates=check_duplicates(merge))
+        everyone = raw if merge == "keep" else raw.mapped(merged)
         kept, held_out, *_ = split_users(everyone, options.seed)
         few = few_users(kept, options.seed, quick=options.quick)
         about: dict[str, Any] = {

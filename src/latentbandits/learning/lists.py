@@ -8,9 +8,8 @@ actions move between positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
@@ -34,6 +33,9 @@ from latentbandits.models.clicks import (
     log_not_clicked,
 )
 from latentbandits.report.report import Estimate, Progress
+
+if TYPE_CHECKING:
+    from latentbandits.learning.fit_options import FitOptions
 
 ClickModelName = Literal["auto", "each", "cascade", "positions"]
 
@@ -287,25 +289,8 @@ class ClickChoice(NamedTuple):
         return {"name": self.model.name, "reason": self.reason, **self.about}
 
 
-class ListOptions(Protocol):
-    """The options of `FitOptions` that a log of lists needs."""
-
-    @property
-    def list(self) -> str | None: ...
-    @property
-    def click_model(self) -> ClickModelName: ...
-    @property
-    def examination(self) -> Sequence[float] | None: ...
-    @property
-    def wanted_states(self) -> tuple[int, ...] | None: ...
-    @property
-    def bootstrap(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-
-
 def choose_click_model(
-    log: Log, options: ListOptions, progress: Progress
+    log: Log, options: FitOptions, progress: Progress
 ) -> tuple[Log, ClickChoice]:
     """Return the rows to learn from, and the click model: the given one, or the likeliest.
 
@@ -375,7 +360,7 @@ def observed_rows(log: Log, lists: Lists) -> Log:
 
 
 def _compare(
-    log: Log, lists: Lists, options: ListOptions, progress: Progress
+    log: Log, lists: Lists, options: FitOptions, progress: Progress
 ) -> tuple[str, str, dict[str, Any]]:
     """Return the click model under which held-out users' clicks are likeliest, and all leads.
 
@@ -416,7 +401,7 @@ def _compare(
     return best, reason, candidates
 
 
-def _n_states(log: Log, options: ListOptions, progress: Progress) -> int:
+def _n_states(log: Log, options: FitOptions, progress: Progress) -> int:
     """Return the given number of states, or the one preferred if every position were looked at."""
     if options.wanted_states is not None:
         return options.wanted_states[0]

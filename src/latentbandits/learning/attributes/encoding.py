@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -89,26 +90,23 @@ class NumberSums:
 class CategorySums:
     """The number of rows of every text; empty if there are more than MOST_VALUES texts."""
 
-    counts: dict[str, int]
+    counts: Counter[str]
     too_many: bool = False
 
     @classmethod
     def from_values(cls, values: pl.Series) -> CategorySums:
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for value, count in values.drop_nulls().value_counts().iter_rows():
-            text = text_of(value)
-            counts[text] = counts.get(text, 0) + count
+            counts[text_of(value)] += count
         return cls(counts)._limited()
 
     def __add__(self, other: CategorySums) -> CategorySums:
-        counts = dict(self.counts)
-        for text, count in other.counts.items():
-            counts[text] = counts.get(text, 0) + count
-        return CategorySums(counts, self.too_many or other.too_many)._limited()
+        too_many = self.too_many or other.too_many
+        return CategorySums(self.counts + other.counts, too_many)._limited()
 
     def _limited(self) -> CategorySums:
         if self.too_many or len(self.counts) > MOST_VALUES:
-            return CategorySums({}, True)
+            return CategorySums(Counter(), True)
         return self
 
     def column(self, name: str) -> Category:
@@ -144,7 +142,7 @@ class VectorSums:
 
     @classmethod
     def from_values(cls, values: pl.Series) -> VectorSums:
-        lists = values.cast(pl.List(values.dtype.inner)) if _is_array(values.dtype) else values  # type: ignore[attr-defined]
+        lists = values.cast(pl.List(values.dtype.inner))  # type: ignore[attr-defined]
         there = lists.drop_nulls()
         lengths = frozenset(int(n) for n in there.list.len().unique())
         flat = there.filter(there.list.len() > 0).explode()
@@ -183,13 +181,11 @@ ColumnSums: TypeAlias = NumberSums | CategorySums | VectorSums
 
 def sum_column(values: pl.Series) -> ColumnSums:
     """Return the sums of a column: of numbers, of lists of numbers, or of anything else."""
-    if isinstance(values.dtype, pl.List) or _is_array(values.dtype):
+    if isinstance(values.dtype, (pl.List, pl.Array)):
         return VectorSums.from_values(values)
-    return (
-        NumberSums.from_values(values)
-        if values.dtype.is_numeric()
-        else CategorySums.from_values(values)
-    )
+    if values.dtype.is_numeric():
+        return NumberSums.from_values(values)
+    return CategorySums.from_values(values)
 
 
 def learn_column(values: pl.Series, name: str) -> Column:
@@ -201,10 +197,6 @@ def learn_column(values: pl.Series, name: str) -> Column:
     Number(name='age', mean=2.0, scale=1.0)
     """
     return sum_column(values).column(name)
-
-
-def _is_array(kind: Any) -> bool:
-    return isinstance(kind, pl.Array)
 
 
 def _empty(name: str) -> LogError:
@@ -243,25 +235,15 @@ class UserRows(NamedTuple):
 def first_values(log: Log, columns: Sequence[str]) -> UserRows:
     """Return the first known value of each column for every user."""
     assert log.beside is not None
-    changed = np.zeros(log.n_users, np.bool_)
-    missing = np.ones(log.n_users, np.bool_)
-    taken: dict[str, pl.Series] = {}
-    for name in columns:
-        values = log.beside[name]
-        values = values.fill_nan(None) if values.dtype.is_float() else values
-        grouped = (
-            pl.DataFrame({"user": log.users, "value": values})
-            .group_by("user", maintain_order=True)
-            .agg(
-                pl.col("value").drop_nulls().first().alias("first"),
-                pl.col("value").drop_nulls().n_unique().alias("different"),
-            )
-            .sort("user")
-        )
-        taken[name] = grouped["first"]
-        changed |= grouped["different"].to_numpy() > 1
-        missing &= grouped["first"].is_null().to_numpy()
-    return UserRows(pl.DataFrame(taken), changed, missing)
+    values = log.beside.select(columns).with_columns(pl.selectors.float().fill_nan(None))
+    known = [pl.col(name).drop_nulls() for name in columns]
+    by_user = values.group_by(pl.Series(log.users), maintain_order=True)  # users are ascending
+    different = by_user.agg(one.n_unique() for one in known).select(columns)
+    return UserRows(
+        by_user.agg(one.first() for one in known).select(columns),
+        different.select(pl.any_horizontal(pl.all() > 1)).to_series().to_numpy(),
+        different.select(pl.all_horizontal(pl.all() == 0)).to_series().to_numpy(),
+    )
 
 
 class SideSums(NamedTuple):
@@ -282,13 +264,12 @@ class SumColumns:
 
     def summarise(self, log: Log, parameters: None) -> SideSums:
         assert log.beside is not None
+        rows = {name: sum_column(log.beside[name]) for name in self.rows}
+        if not self.users:
+            return SideSums(rows, {}, 0, 0)
         known = first_values(log, self.users)
-        return SideSums(
-            {name: sum_column(log.beside[name]) for name in self.rows},
-            {name: sum_column(known.frame[name]) for name in self.users},
-            int(known.changed.sum()),
-            int(known.missing.sum()) if self.users else 0,
-        )
+        users = {name: sum_column(known.frame[name]) for name in self.users}
+        return SideSums(rows, users, int(known.changed.sum()), int(known.missing.sum()))
 
 
 def learn_attributes(log: Engine, column_sums: SideSums) -> UserAttributes:

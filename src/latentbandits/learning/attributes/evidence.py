@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -100,30 +100,38 @@ def _linear(
     return evidence
 
 
-def rounds(log: Log) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield for each round the users who have it, and their events; users of many rounds first."""
+def conditioned(
+    log: Log, prior: Any, condition: Callable[[Any, IntArray], Any]
+) -> Iterator[tuple[IntArray, Any]]:
+    """Yield for each round the users who have it and their beliefs; users of many rounds first.
+
+    `condition` takes the beliefs of some users before a round, and the event of each.
+    """
+    belief = prior
     lengths = np.diff(log.starts)
     order = np.argsort(-lengths, kind="stable")
     for t in range(int(lengths.max(initial=0))):
         users = order[: int((lengths > t).sum())]
-        yield users, log.starts[users] + t
+        n = len(users)
+        belief = map_leaves(lambda leaf, n=n: leaf[:n], belief)
+        belief = condition(belief, log.starts[users] + t)
+        yield users, belief
 
 
 def _rounds(model: Any, log: Log, features: FloatArray, rewards: FloatArray) -> FloatArray:
     """Return the evidence of any other model: final log weights of states less their prior."""
     is_clicks = isinstance(model, LogisticLinear)
-    belief: Any = (clicks if is_clicks else joint).prior(model, log.n_users)
+    prior: Any = (clicks if is_clicks else joint).prior(model, log.n_users)
     evidence = np.zeros((log.n_users, model.n_states))
     d = model.weights.shape[1] if is_clicks else features.shape[1]
-    for users, events in rounds(log):
-        n = len(users)
-        belief = map_leaves(lambda leaf, n=n: leaf[:n], belief)
-        x, reward = features[events], rewards[events]
-        if is_clicks:
-            offset = x[:, d] if model.offset else np.zeros(n)
-            belief = clicks.condition(belief, x[:, :d], offset, reward)
-        else:
-            nobody = np.zeros(n, np.int64)
-            belief = joint.condition(model, belief, x[:, None], nobody, reward)
+
+    def condition(belief: Any, events: IntArray) -> Any:
+        x, reward, n = features[events], rewards[events], len(events)
+        if not is_clicks:
+            return joint.condition(model, belief, x[:, None], np.zeros(n, np.int64), reward)
+        offset = x[:, d] if model.offset else np.zeros(n)
+        return clicks.condition(belief, x[:, :d], offset, reward)
+
+    for users, belief in conditioned(log, prior, condition):
         evidence[users] = belief.log_weights - model.log_state_prior
     return evidence

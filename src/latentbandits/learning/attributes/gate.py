@@ -523,14 +523,30 @@ def worth(learned: Learned, held_out: Log, policy: str, seed: int) -> list[dict[
     weights = part(learned.model, "gate").weights
     nats = _nats(learned, weights, held_out)
     rewards = _rewards(learned, weights, held_out, policy, seed)
-    return [{"round": t, **nats[t], **rewards[t]} for t in ROUNDS]
+    return [
+        {
+            "round": t,
+            **_lead("nats", "users", nats[t], 1),
+            **_lead("reward", "players", rewards[t], 2),
+        }
+        for t in ROUNDS
+    ]
+
+
+def _lead(name: str, count: str, leads: FloatArray, least: int) -> dict[str, Any]:
+    """Return the mean lead, its standard error and the number; None for fewer than `least`."""
+    if len(leads) < least:
+        return {name: None, f"{name}_stderr": None, count: 0}
+    mean, stderr = Estimate.from_values(leads)
+    return {name: mean, f"{name}_stderr": stderr, count: len(leads)}
 
 
 def _first_rows(log: Log, n_rows: int) -> Log:
     return log.of_events(np.arange(log.n_events) - log.starts[log.users] < n_rows)
 
 
-def _nats(learned: Learned, weights: FloatArray, log: Log) -> dict[int, dict[str, Any]]:
+def _nats(learned: Learned, weights: FloatArray, log: Log) -> dict[int, FloatArray]:
+    """Return, for each of `ROUNDS`, the gain of the users who have that round."""
     z = with_ones(log)
     average = no_effect(learned, z.shape[1] - 1).weights
     lengths = np.diff(log.starts)
@@ -541,28 +557,20 @@ def _nats(learned: Learned, weights: FloatArray, log: Log) -> dict[int, dict[str
         part = GatePartition(z, state_evidence(learned, _first_rows(log, n_rows)))
         return user_evidence(part, weights) - user_evidence(part, average)
 
-    nats: dict[int, dict[str, Any]] = {}
-    for t in ROUNDS:
-        there = lengths >= t
-        if not there.any():
-            nats[t] = {"nats": None, "nats_stderr": None, "users": 0}
-            continue
-        lead = Estimate.from_values((gain(t) - gain(t - 1))[there])
-        nats[t] = {"nats": lead.mean, "nats_stderr": lead.stderr, "users": int(there.sum())}
-    return nats
+    return {t: (gain(t) - gain(t - 1))[lengths >= t] for t in ROUNDS}
 
 
 def _rewards(
     learned: Learned, weights: FloatArray, log: Log, policy: str, seed: int
-) -> dict[int, dict[str, Any]]:
-    nothing: dict[str, Any] = {"reward": None, "reward_stderr": None, "players": 0}
+) -> dict[int, FloatArray]:
+    """Return, for each of `ROUNDS`, the gain of the players who have that round."""
     if log.features is None:
         log = log.of_events(learned.counts[log.actions] > 0)
     is_slow = isinstance(learned.model, ParticleModel)
     most = _MOST_USERS_OF_PARTICLES if is_slow else _MOST_USERS
     log = log.of_users(np.arange(min(most, log.n_users)))
     if not playable_rounds(log).any():
-        return dict.fromkeys(ROUNDS, nothing)
+        return dict.fromkeys(ROUNDS, np.zeros(0))
     scores = with_ones(log) @ weights.T
     if log.features is not None:
         learned, log = rows_as_actions(learned, log)
@@ -574,17 +582,5 @@ def _rewards(
         for player in (PolicyPlayer(*options, log_prior=scores), PolicyPlayer(*options))
     )
     lead = told - untold
-    rewards = {}
-    for t in ROUNDS:
-        leads = lead[:, t - 1] if t <= lead.shape[1] else np.zeros(0)
-        leads = leads[~np.isnan(leads)]
-        if len(leads) < 2:
-            rewards[t] = nothing
-            continue
-        estimate = Estimate.from_values(leads)
-        rewards[t] = {
-            "reward": estimate.mean,
-            "reward_stderr": estimate.stderr,
-            "players": len(leads),
-        }
-    return rewards
+    rounds = {t: lead[:, t - 1 : t].ravel() for t in ROUNDS}  # empty past the last round
+    return {t: leads[~np.isnan(leads)] for t, leads in rounds.items()}

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from latentbandits.learning.attributes.evidence import rounds, user_blocks, user_sums
+from latentbandits.learning.attributes.evidence import conditioned, user_blocks, user_sums
 from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of, summary_of
 from latentbandits.learning.learners import (
     Candidate,
@@ -44,10 +44,9 @@ from latentbandits.learning.population_mixture import far_apart
 from latentbandits.learning.user_hash import Keys, bootstrap_weights
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.parts import with_parts
-from latentbandits.models.checks import FloatArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
 from latentbandits.models.linear.logistic import LogisticLinear
-from latentbandits.models.numerics.arrays import map_leaves
 
 _TOLERANCE = 1e-4  # nats per user: EM ends when a pass gains less
 _MAX_PASSES = 300
@@ -104,18 +103,16 @@ class PrepareSums:
     is_clicks: bool
 
     def __call__(self, log: Log) -> PreparedUsers:
-        return PreparedUsers(self._rows(log), log.keys)
-
-    def _rows(self, log: Log) -> Any:
         assert log.features is not None
         if self.is_clicks:
-            return log
+            return PreparedUsers(log, log.keys)
         d = log.features.shape[1]
         blocks = [
             user_sums(log, log.features, np.asarray(log.rewards), block)
             for block in user_blocks(log, d)
         ]
-        return UserSums(*(np.concatenate(field) for field in zip(*blocks, strict=True)))
+        sums = UserSums(*(np.concatenate(field) for field in zip(*blocks, strict=True)))
+        return PreparedUsers(sums, log.keys)
 
 
 Numbered: TypeAlias = "tuple[tuple[int, StateRegressions], ...]"
@@ -204,15 +201,15 @@ def posterior(partition: Any, mixture: StateRegressions, is_clicks: bool) -> Use
     model_ = LogisticLinear(mixture.weights, mixture.covariances)
     d = mixture.weights.shape[1]
     whole = clicks.prior(model_, log.n_users)
-    state: Any = whole
     ends = [np.array(part) for part in whole]
     assert log.features is not None
-    for users, events in rounds(log):
-        n = len(users)
-        state = map_leaves(lambda leaf, n=n: leaf[:n], state)
-        x = log.features[events][:, :d]
-        state = clicks.condition(state, x, np.zeros(n), log.rewards[events])
-        for end, part in zip(ends, state, strict=True):
+    x = log.features[:, :d]
+
+    def condition(belief: Any, events: IntArray) -> Any:
+        return clicks.condition(belief, x[events], np.zeros(len(events)), log.rewards[events])
+
+    for users, belief in conditioned(log, whole, condition):
+        for end, part in zip(ends, belief, strict=True):
             end[users] = part
     log_weights, mean, factor = ends
     log_weights = log_weights - model_.log_state_prior

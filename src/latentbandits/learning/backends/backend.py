@@ -172,8 +172,7 @@ class Engine(ABC):
 
     def users(self, keys: Keys) -> Log:
         """Load the users with these keys, in the order of their keys."""
-        taken = self.fold(Take(np.sort(keys)), None)
-        return taken.log(self.action_ids)
+        return join_logs(self.fold(Take(np.sort(keys)), None).parts, self.action_ids)
 
     def sample(self, size: int, seed: int) -> Log:
         """Load `size` users sampled by hash; all if there are fewer."""
@@ -203,16 +202,6 @@ class Without:
     def __call__(self, log: Log) -> Log:
         out = np.isin(log.keys, self.keys)
         return log.of_users(np.flatnonzero(~out)) if out.any() else log
-
-
-@dataclass(frozen=True)
-class Merged:
-    """A change that merges several rewards of one user for one action (`Log.merged`)."""
-
-    duplicates: Any
-
-    def __call__(self, log: Log) -> Log:
-        return log.merged(self.duplicates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,10 +243,6 @@ class _UserLogs:
 
     def __add__(self, other: _UserLogs) -> _UserLogs:
         return _UserLogs(self.parts + other.parts)
-
-    def log(self, action_ids: tuple[str, ...]) -> Log:
-        """Join the parts into one log, with users sorted by key."""
-        return join_logs(self.parts, action_ids)
 
 
 @dataclass(frozen=True, eq=False)

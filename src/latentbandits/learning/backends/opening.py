@@ -33,10 +33,12 @@ from latentbandits.learning.backends.out_of_core import (
 from latentbandits.learning.logs.rows import Log, LogColumns, conversion, read_columns, seconds_of
 from latentbandits.learning.logs.tables import (
     DETECTED,
+    ROW_OF_LIST,
     LogError,
     TableSource,
     TextFormat,
     as_text,
+    by_list,
     check_columns,
     column_names,
     files_of,
@@ -201,17 +203,9 @@ def has_lists(source: TableSource) -> bool:
 
 def _in_lists(frame: pl.DataFrame, list_column: str, position: str) -> pl.DataFrame:
     """Return the rows list by list, from the top; ids name the position of a decision."""
-    place, row = pl.col(position).cast(pl.Float64, strict=False), pl.col("__row")
-    alone = pl.when(pl.col(list_column).is_null()).then(row)
-    return (
-        frame.with_row_index("__row")
-        .with_columns(
-            pl.col("id") + "/" + place.fill_null(0).cast(pl.String),
-            alone.otherwise(row.min().over(list_column)),
-        )
-        .sort("__row", place, maintain_order=True)
-        .drop("__row")
-    )
+    place = pl.col(position).cast(pl.Float64, strict=False)
+    named = frame.with_columns(pl.col("id") + "/" + place.fill_null(0).cast(pl.String))
+    return by_list(named, list_column, place).drop(ROW_OF_LIST)
 
 
 def _concatenated(frames: list[pl.DataFrame]) -> pl.DataFrame:

@@ -31,6 +31,7 @@ from latentbandits.learning.logs.rows import (
     sort_ids,
 )
 from latentbandits.learning.logs.tables import (
+    ColumnTypes,
     LogError,
     Table,
     as_text,
@@ -132,15 +133,13 @@ class Partitions:
     def n_buckets(self) -> int:
         return user_hash.bucket_count(self.n_users)
 
-    def buckets(self) -> Iterator[tuple[int, Log | None]]:
-        """Yield the number of each bucket and its log; None if the bucket is empty."""
-        for number in range(self.n_buckets):
-            files = [self.folder / f"{name}-{number:03}.parquet" for name in ("rows", "users")]
-            if not files[0].exists():
-                yield number, None
-                continue
-            rows, users = (read_rows(path, pl.scan_parquet(path)) for path in files)
-            yield number, stored_log(rows, users, self.action_ids)
+    def load(self, number: int) -> Log | None:
+        """Return the log of a bucket, sorted by user key; None if the bucket is empty."""
+        files = [self.folder / f"{name}-{number:03}.parquet" for name in ("rows", "users")]
+        if not files[0].exists():
+            return None
+        rows, users = (read_rows(path, pl.scan_parquet(path)) for path in files)
+        return stored_log(rows, users, self.action_ids)
 
 
 class OutOfCoreEngine(Engine):
@@ -170,7 +169,8 @@ class OutOfCoreEngine(Engine):
         yield from summed(self._nonempty(), self._changes, summariser, parameters)
 
     def _nonempty(self) -> Iterator[tuple[int, Log]]:
-        for number, log in self._partitions.buckets():
+        for number in range(self.n_buckets):
+            log = self._partitions.load(number)
             if log is not None:
                 yield number, log
             self._progress.advance(1)
@@ -253,11 +253,11 @@ class _Writer:
         self._codes: dict[str, int] = {}  # codes of actions, in order of first appearance
         self._ends: list[IntArray] = []  # for each chunk, number of rows up to each hash, inclusive
         self._whole: dict[str, bool] = {}  # whether float ids have been whole numbers so far
-        self._kinds: dict[str, pl.DataType] = {}  # types of columns in the files so far
+        self._types = ColumnTypes()
 
     def add(self, table: Table) -> None:
         columns, frame = self._columns, table.frame
-        self._same_kind(table, columns.reward, frame[columns.reward].dtype)
+        self._types.check(table.files[0], columns.reward, frame[columns.reward].dtype)
         rewards = checked_rewards(table, columns.reward)
         users, actions = (self._text(table, name) for name in (columns.user, columns.action))
         ids = users.unique()
@@ -325,25 +325,13 @@ class _Writer:
         column = table.frame[name]
         if isinstance(column.dtype, (pl.Categorical, pl.Enum)):
             column = column.cast(pl.String)
-        self._same_kind(table, name, column.dtype)
+        self._types.check(table.files[0], name, column.dtype)
         return column
-
-    def _same_kind(self, table: Table, name: str, dtype: pl.DataType) -> None:
-        """Raise LogError if the type of a column differs from that in earlier files."""
-        kind = self._kinds.setdefault(name, dtype)
-        if kind == pl.Null:
-            self._kinds[name] = dtype
-        kinds = kind, dtype
-        if kind != dtype and pl.Null not in kinds and not all(one.is_numeric() for one in kinds):
-            raise LogError(
-                f"the files' columns differ in type: {name} is {dtype} in {table.files[0]} and "
-                f"{kind} in the files before it"
-            )
 
     def _text(self, table: Table, name: str) -> pl.Series:
         column = table.frame[name]
         if self._one_kind:
-            self._same_kind(table, name, column.dtype)
+            self._types.check(table.files[0], name, column.dtype)
         refuse(table, name, column.is_null(), "has no value")
         text = as_text(column)
         if column.dtype.is_float():

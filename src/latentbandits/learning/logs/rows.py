@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,6 +19,7 @@ from latentbandits.learning.logs.tables import (
     TableSource,
     TextFormat,
     as_text,
+    is_number,
     milliseconds,
     read_table,
 )
@@ -417,22 +417,15 @@ def conversion(values: pl.Series) -> str:
     plain = first.strip("$€£¥ ")
     if first.lower() in _YES + _NO:
         return f"Write 1 for {'/'.join(_YES)} and 0 for {'/'.join(_NO)}"
-    if plain != first and _is_number(plain.replace(",", "")):
+    if plain != first and is_number(plain.replace(",", "")):
         return f"Write {plain.replace(',', '')!r} for {first!r}: no currency"
-    if first.count(",") == 1 and _is_number(first.replace(",", ".")):
+    if first.count(",") == 1 and is_number(first.replace(",", ".")):
         return f"Write {first.replace(',', '.')!r} for {first!r}: a point before decimals"
-    if "," in first and _is_number(first.replace(",", "")):
+    if "," in first and is_number(first.replace(",", "")):
         return f"Write {first.replace(',', '')!r} for {first!r}: no separator of thousands"
-    if first.endswith("%") and _is_number(first[:-1]):
+    if first.endswith("%") and is_number(first[:-1]):
         return f"Write '{float(first[:-1]) / 100:g}' for {first!r}: shares as numbers"
     return "Mend or drop those rows"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
 
 
 def refuse(

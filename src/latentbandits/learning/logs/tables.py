@@ -12,6 +12,7 @@ import glob
 import gzip
 import io
 import json
+import math
 import os
 import re
 import zlib
@@ -98,24 +99,20 @@ def read_file(path: Path, wanted: Sequence[str], text: TextFormat = DETECTED) ->
             return _read_delimited(path, compression, wanted, text)
         if text.columns is not None:
             raise LogError(f"{path} is {kind}, which names its columns itself: omit the columns")
-        source: Any = path if compression is None else io.BytesIO(_content(path, compression))
-        if kind == "JSON lines":
-            return _read_json_lines(path, _content(path, compression))
         if kind == "Parquet":
-            there = pl.read_parquet_schema(source)
-            if compression is not None:
-                source.seek(0)
-            return pl.read_parquet(source, columns=_present(wanted, list(there)))
-        return _read_arrow(_content(path, compression))
+            source: Any = path if compression is None else _content(path, compression)
+            there = set(pl.read_parquet_schema(source))
+            chosen = list(wanted) if wanted and there >= set(wanted) else None
+            return pl.read_parquet(source, columns=chosen)  # the caller reports missing columns
+        data = _content(path, compression)
+        if kind == "JSON lines":
+            return _read_json_lines(path, data)
+        read = pl.read_ipc if data[:6] == b"ARROW1" else pl.read_ipc_stream
+        return read(io.BytesIO(data))
     except (pl.exceptions.PolarsError, OSError) as error:
         lines = str(error).strip().splitlines()
         reason = lines[0] if lines else type(error).__name__
         raise LogError(f"{path} cannot be read as {kind}: {reason}") from None
-
-
-def _present(wanted: Sequence[str], there: list[str]) -> list[str]:
-    """Return the wanted columns if all are there, else all: the caller reports missing ones."""
-    return list(wanted) if wanted and set(wanted) <= set(there) else there
 
 
 def _kind(path: Path) -> tuple[Kind, str | None]:
@@ -167,12 +164,6 @@ def _unzstd(path: Path, data: bytes) -> bytes:
             raise LogError(f"{path} cannot be decompressed: the file ends too early")
         data = frame.unused_data
     return b"".join(parts)
-
-
-def _read_arrow(data: bytes) -> pl.DataFrame:
-    if data[:6] == b"ARROW1":
-        return pl.read_ipc(io.BytesIO(data))
-    return pl.read_ipc_stream(io.BytesIO(data))
 
 
 def _read_json_lines(path: Path, data: bytes) -> pl.DataFrame:
@@ -228,7 +219,7 @@ def _read_delimited(
     repeated = [name for name in wanted if names.count(name) > 1]
     if repeated:
         raise LogError(f"{path} has two columns {repeated[0]!r}: which one is meant?")
-    if text.columns is None and not set(wanted) <= set(names) and any(map(_is_number, first)):
+    if text.columns is None and not set(wanted) <= set(names) and any(map(is_number, first)):
         raise LogError(
             f"{path} has no column {next(n for n in wanted if n not in names)}: its first line "
             f"holds numbers ({', '.join(first)}). If the file has no header, name its "
@@ -376,12 +367,12 @@ def _line(data: bytes, position: int) -> int:
     return data.count(b"\n", 0, position) + 1
 
 
-def _is_number(field: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether `text` is a finite number."""
     try:
-        float(field)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True
 
 
 # Read tables: files of any format, a folder or a glob; or a polars, pandas or Arrow frame.
@@ -516,19 +507,34 @@ def _read_files(
         frames.append(typed(whole.select(columns), text))
     if not one_kind:
         frames = [frame.with_columns(as_text(frame[name]) for name in text) for frame in frames]
+    types = ColumnTypes()
     for path, frame in zip(paths, frames, strict=True):
         for column in columns:
-            kinds = frames[0].schema[column], frame.schema[column]
-            if kinds[0] != kinds[1] and not all(kind.is_numeric() for kind in kinds):
-                raise LogError(
-                    f"the files' columns differ in type: {column} is {kinds[0]} in {paths[0]} and "
-                    f"{kinds[1]} in {path}"
-                )
+            types.check(str(path), column, frame.schema[column])
     frame = pl.concat(frames, how="vertical_relaxed")
     if frame.is_empty():
         raise LogError(f"{paths[0]} has no rows" if len(paths) == 1 else "no file has any rows")
     ends = tuple(accumulate(len(part) for part in frames))
     return Table(frame, tuple(str(path) for path in paths), ends)
+
+
+class ColumnTypes:
+    """The types of columns in the files that were read so far; numbers of all kinds are alike."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, pl.DataType] = {}
+
+    def check(self, file: str, column: str, dtype: pl.DataType) -> None:
+        """Raise LogError if the type of a column differs from that in earlier files."""
+        known = self._known.setdefault(column, dtype)
+        if known == pl.Null:  # a column without values
+            self._known[column] = dtype
+        kinds = known, dtype
+        if known != dtype and pl.Null not in kinds and not all(one.is_numeric() for one in kinds):
+            raise LogError(
+                f"the files' columns differ in type: {column} is {dtype} in {file} and {known} in "
+                "the files before it"
+            )
 
 
 def typed(frame: pl.DataFrame, text: Sequence[str]) -> pl.DataFrame:
@@ -576,6 +582,23 @@ def latest(frame: pl.DataFrame, decision: str, cursor: str) -> pl.DataFrame:
     return pl.concat([rows.filter(pl.col(decision).is_null()), named]).sort("__row").drop("__row")
 
 
+ROW_OF_LIST = "__list"
+"""The column in which `by_list` numbers lists."""
+
+
+def by_list(frame: pl.DataFrame, name: str, place: pl.Expr, *within: str) -> pl.DataFrame:
+    """Return the rows list by list, by their place in it, with the number of their list in `ROW_OF_LIST`.
+
+    Lists with the same value of `name` (and of the columns `within`) are one; a row without a value
+    is a list of its own. Lists are in the order of their first rows.
+    """
+    row = pl.col(ROW_OF_LIST)
+    alone = pl.when(pl.col(name).is_null()).then(row)
+    numbered = frame.with_row_index(ROW_OF_LIST)
+    numbered = numbered.with_columns(alone.otherwise(row.min().over(*within, name)))
+    return numbered.sort(ROW_OF_LIST, place, maintain_order=True)
+
+
 def check_columns(wanted: Sequence[str], there: list[str], where: str) -> None:
     missing = [column for column in wanted if column not in there]
     if missing:
@@ -589,28 +612,23 @@ def check_columns(wanted: Sequence[str], there: list[str], where: str) -> None:
 
 
 def _from_frame(source: TableSource, columns: Sequence[str]) -> pl.DataFrame:
+    is_pandas = type(source).__module__.split(".")[0] == "pandas"
     if isinstance(source, pl.LazyFrame):
         source = source.collect()
+    elif not is_pandas and hasattr(source, "__arrow_c_stream__"):
+        source = pl.DataFrame(source)
+    if not is_pandas and not isinstance(source, (pl.DataFrame, Mapping)):
+        raise LogError(
+            "a log is a path, a polars, pandas or Arrow frame, or a mapping of columns; got a "
+            f"{type(source).__name__}"
+        )
+    where = "the mapping" if isinstance(source, Mapping) else "the frame"
+    check_columns(columns, column_names(source), where)
     if isinstance(source, pl.DataFrame):
-        check_columns(columns, source.columns, "the frame")
         return source.select(columns)
-    if type(source).__module__.split(".")[0] == "pandas":
-        check_columns(columns, [str(column) for column in source.columns], "the frame")
-        return _frame({column: source[column].to_numpy() for column in columns})
-    if hasattr(source, "__arrow_c_stream__"):
-        return _from_frame(pl.DataFrame(source), columns)
-    if isinstance(source, Mapping):
-        check_columns(columns, [str(column) for column in source], "the mapping")
-        return _frame({column: source[column] for column in columns})
-    raise LogError(
-        "a log is a path, a polars, pandas or Arrow frame, or a mapping of columns; got a "
-        f"{type(source).__name__}"
-    )
-
-
-def _frame(columns: Mapping[str, Any]) -> pl.DataFrame:
+    values = {name: source[name].to_numpy() if is_pandas else source[name] for name in columns}
     try:
-        return pl.DataFrame(columns, strict=False)
+        return pl.DataFrame(values, strict=False)
     except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
         raise LogError(f"these columns do not make a table: {error}") from None
 

@@ -57,7 +57,10 @@ def log_users(
     )
     users = fit.user_vectors[fit.user_counts > 0]
     if isinstance(model, LinearGaussian):
-        return _grouped(model, _features(catalogue)[index], users, fit.action_vectors, offered)
+        features = _features(catalogue)[index]
+        one_group = np.ones((len(features), 1), np.bool_)  # each round offers a uniform sample
+        items = fit.action_vectors
+        return GroupedRatings(model, features, one_group, users, items, offered, model.noise)
     means = np.zeros((len(users), model.n_actions))
     means[:, index] = users @ fit.action_vectors.T
     eligible = np.isin(np.arange(model.n_actions), index)
@@ -78,18 +81,6 @@ def numbered_as_model(
     kept = log.of_events(place[log.actions] >= 0)
     numbered = replace(kept, actions=place[kept.actions], action_ids=catalogue.ids)
     return numbered, None if model.n_actions is not None else _features(catalogue)
-
-
-def _grouped(
-    model: LinearGaussian,
-    features: FloatArray,
-    users: FloatArray,
-    items: FloatArray,
-    offered: int,
-) -> GroupedRatings:
-    """Return an environment with one group of all items; each round offers a uniform sample."""
-    one = np.ones((len(features), 1), np.bool_)
-    return GroupedRatings(model, features, one, users, items, offered, model.noise)
 
 
 def _features(catalogue: Catalogue | None) -> FloatArray:
