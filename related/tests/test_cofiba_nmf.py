@@ -5,10 +5,10 @@ import pytest
 from tests.reference.population import TextbookGrouped
 
 from latentbandits import BernoulliArms, Decision, GaussianArms, LinearGaussian
-from latentbandits.learning.transitions import UserSequence, fit_transition, fit_transition_pairs
+from latentbandits.learning.transitions import UserSequence, fit_transition
 from latentbandits.models.visit import Visit
 from latentbandits.testing import check_policy
-from latentbandits_related import COFIBA, NMFBandit
+from latentbandits_related import COFIBA, NMFBandit, fit_transition_pairs
 from latentbandits_related.nmf import complete_from_blocks, factorise
 
 RNG = np.random.default_rng(41)

@@ -506,13 +506,6 @@ _BLOCKS_PER_TASK = 4  # tasks of a few milliseconds, long enough for a thread
 _DEVIANCE_ENTRIES = 2**18  # entries whose deviance is summed at once
 
 
-class Weighted(NamedTuple):
-    """A weighted least squares problem for every entry; arrays are `(n, length)`."""
-
-    targets: FloatArray
-    weights: FloatArray
-
-
 class _Block(NamedTuple):
     rows: IntArray  # (n,)
     columns: IntArray  # (n, length): columns of the ratings; padded with the zero vector's
@@ -781,10 +774,15 @@ def _pad(
 # weighted square with weight 2 n lambda(xi) and target (c - n/2) / (2 n lambda(xi)).
 
 
-def logistic_bound(rates: FloatArray, trials: FloatArray, predicted: FloatArray) -> Weighted:
-    """Return the least squares problem that bounds clicks' likelihood at `predicted` log-odds."""
+def logistic_bound(
+    rates: FloatArray, trials: FloatArray, predicted: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the least squares problem that bounds clicks' likelihood at `predicted` log-odds.
+
+    It is the targets and the weights of all entries, `(n, length)` as the arguments.
+    """
     slope = half_slope(np.abs(predicted))
-    return Weighted((rates - 0.5) / (2 * slope), 2 * trials * slope)
+    return (rates - 0.5) / (2 * slope), 2 * trials * slope
 
 
 def logistic_deviance(
