@@ -153,13 +153,12 @@ def _sweep() -> tuple[Any, Any]:
     """Return a pass of completion and the vectors of the actions that it begins with."""
     from latentbandits.learning.linear.alternating import (
         CompletionSettings,
-        PrepareRatings,
         SweepPass,
         first_items,
     )
 
     settings = CompletionSettings(RANK, biases=True)
-    return SweepPass(settings, PrepareRatings()), first_items(N_ACTIONS, settings, 0.0)
+    return SweepPass(settings), first_items(N_ACTIONS, settings, 0.0)
 
 
 def arms_pass(
@@ -170,10 +169,8 @@ def arms_pass(
     from latentbandits.models.arms.gaussian import Gaussian
 
     problem = Problem.from_log(Gaussian(), engine)
-    start = grouped_starts(
-        problem.family, problem.sample(SAMPLE, 0), problem.totals, problem.centre, N_STATES, 1,
-        np.random.default_rng(0),
-    )  # fmt: skip
+    sample = problem.sample(SAMPLE, 0)
+    start = grouped_starts(problem, sample, N_STATES, 1, np.random.default_rng(0))
     actual, seconds = _timed(
         lambda: climb(problem, start, tolerance=-1.0, max_passes=passes), clock
     )

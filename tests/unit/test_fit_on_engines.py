@@ -15,7 +15,6 @@ from latentbandits.learning.backends.backend import MemoryEngine
 from latentbandits.learning.generate import generate_arms, generate_ratings
 from latentbandits.learning.linear.alternating import (
     CompletionSettings,
-    PrepareRatings,
     SweepPass,
     complete_fold,
     sum_pairs,
@@ -321,7 +320,7 @@ def test_a_pass_of_completion_conforms():
                 return parameters
 
         start = complete_fold(MemoryEngine(shared), settings).start
-        check_learner(Once(settings, PrepareRatings()), start, shared)
+        check_learner(Once(settings), start, shared)
 
 
 def side_log(n_users=1_100, seed=0):

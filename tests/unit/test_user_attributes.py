@@ -322,8 +322,8 @@ def test_the_joint_bound_never_falls():
     for _ in range(60):
         parameters = GatedParameters(mixtures.broadcast(problem.family, mixture), gate)
         sums = problem.engine.fold(work, parameters)
-        arms = problem.family, mixture, sums.arms, problem.totals, problem.centre
-        now = float(mixtures.bound_of_arms(*arms)[0]) - float((gate.weights[:, 1:] ** 2).sum()) / 2
+        bound = float(problem.bound_of_arms(mixture, sums.arms)[0])
+        now = bound - float((gate.weights[:, 1:] ** 2).sum()) / 2
         assert now > before - 1e-8
         mixture, gate, before = problem.step(mixture, sums.arms), learner.step(sums.gate, gate), now
 

@@ -9,9 +9,9 @@ from latentbandits.learning.learners import judge
 from latentbandits.learning.linear import variational
 from latentbandits.learning.linear.alternating import (
     CompletionSettings,
-    PrepareRatings,
     RatingTotalsPass,
     joined,
+    sum_pairs,
 )
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.linear.variational import (
@@ -48,7 +48,7 @@ def gaussian_divergence(mean, covariance, prior_mean, prior):
 
 def bound_by_loop(log, users, posterior, prior):
     """The evidence bound, reward by reward: E of the squared error, and all divergences."""
-    items, mean = joined(posterior.items.factors), posterior.items.mean
+    items, mean = joined(posterior.items), posterior.items.mean
     biases = posterior.items.biases is not None
     total = 0.0
     for u, a, r in zip(log.users, log.actions, log.rewards, strict=True):
@@ -78,12 +78,11 @@ def bound_by_loop(log, users, posterior, prior):
 def passes(log, biases, n):
     """Yield q of the users, the parameters after the step, and the bound, of n passes."""
     engine, own = engine_of(log), settings(biases)
-    prepare = PrepareRatings()
-    totals = engine.fold(RatingTotalsPass(own, prepare), None)
+    totals = engine.fold(RatingTotalsPass(own), None)
     current = variational._first(engine, own, totals)
     for _ in range(n):
-        users = posterior_of_users(prepare(log), current)
-        sums = engine.fold(VariationalPass(own, prepare), current)
+        users = posterior_of_users(sum_pairs(log), current)
+        sums = engine.fold(VariationalPass(own), current)
         current, bound = step(sums, current, totals)
         yield users, current, bound
 
@@ -93,7 +92,7 @@ def test_the_bound_is_that_of_a_loop_over_rewards_and_never_falls(biases):
     log = small_log()
     bounds = []
     for users, actual, bound in passes(log, biases, 12):
-        own = joined(actual.items.factors) ** 2 + np.einsum("nii->ni", actual.spread)
+        own = joined(actual.items) ** 2 + np.einsum("nii->ni", actual.spread)
         assert bound_by_loop(log, users, actual, own.mean(axis=0)) == pytest.approx(bound, abs=1e-6)
         bounds.append(bound)
     assert np.diff(bounds).min() > -1e-8
@@ -110,7 +109,7 @@ def test_a_pass_that_forgets_the_actions_uncertainty_is_noticed(monkeypatch):
     monkeypatch.setattr(variational, "expected_products", certain)
     log = small_log()
     users, actual, bound = list(passes(log, True, 5))[-1]
-    own = joined(actual.items.factors) ** 2 + np.einsum("nii->ni", actual.spread)
+    own = joined(actual.items) ** 2 + np.einsum("nii->ni", actual.spread)
     assert abs(bound_by_loop(log, users, actual, own.mean(axis=0)) - bound) > 5
 
 
@@ -119,7 +118,7 @@ def test_coordinates_with_unit_covariance_predict_the_same(biases):
     log = small_log(1)
     actual = list(passes(log, biases, 4))[-1][1]
     white = whitened(actual)
-    part = PrepareRatings()(log)
+    part = sum_pairs(log)
     assert np.allclose(white.covariance[:2, :2], np.eye(2))
     one, other = posterior_of_users(part, actual), posterior_of_users(part, white)
     rank = 2
@@ -132,11 +131,11 @@ def test_coordinates_with_unit_covariance_predict_the_same(biases):
 @pytest.mark.parametrize("biases", [True, False])
 def test_aligned_coordinates_predict_the_same_and_raise_the_bound(biases):
     log = small_log(1)
-    engine, own, prepare = engine_of(log), settings(biases), PrepareRatings()
-    totals = engine.fold(RatingTotalsPass(own, prepare), None)
+    engine, own = engine_of(log), settings(biases)
+    totals = engine.fold(RatingTotalsPass(own), None)
     before = list(passes(log, biases, 4))[-1][1]
     after = aligned(before, totals.counts > 0)
-    part, rank = prepare(log), 2
+    part, rank = sum_pairs(log), 2
     one, other = posterior_of_users(part, before), posterior_of_users(part, after)
     expected = one.means[:, :rank] @ before.items.vectors.T
     actual = other.means[:, :rank] @ after.items.vectors.T
@@ -144,14 +143,14 @@ def test_aligned_coordinates_predict_the_same_and_raise_the_bound(biases):
         expected += before.items.biases + one.means[:, rank:]
         actual += after.items.biases + other.means[:, rank:]
     assert np.allclose(actual, expected)
-    y = joined(after.items.factors)
+    y = joined(after.items)
     moments = y.T @ y + after.spread.sum(axis=0)
     assert np.allclose(moments, np.diag(np.diag(moments)))
     if biases:
         assert np.allclose(y.mean(axis=0), 0)
     bounds = []
     for current in (before, after):
-        sums = engine.fold(VariationalPass(own, prepare), current)
+        sums = engine.fold(VariationalPass(own), current)
         bounds.append(step(sums, current, totals)[1])
     assert bounds[1] > bounds[0]
 
@@ -170,11 +169,11 @@ def test_the_bound_of_aligned_passes_never_falls_and_ends_higher(biases, monkeyp
 def test_weights_of_a_replicate_count_users_so_many_times():
     log = small_log(2)
     log = log.of_events(np.unique(log.users * 12 + log.actions, return_index=True)[1])
-    engine, own, prepare = engine_of(log), settings(True, replicate=0), PrepareRatings()
+    engine, own = engine_of(log), settings(True, replicate=0)
     current = list(passes(log, True, 3))[-1][1]
-    users = posterior_of_users(prepare(log), current)
+    users = posterior_of_users(sum_pairs(log), current)
     weigh = own.weigh(log.keys)
-    sums = engine.fold(VariationalPass(own, prepare), current)
+    sums = engine.fold(VariationalPass(own), current)
     assert weigh.max() > 1
     assert sums.n_users == weigh.sum()
     assert np.allclose(sums.total, weigh @ users.means)

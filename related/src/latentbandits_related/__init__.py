@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from latentbandits_related.structured import UCBS as UCBS
     from latentbandits_related.structured import SingleKUCB as SingleKUCB
     from latentbandits_related.subspace import learn_subspace as learn_subspace
+    from latentbandits_related.transition_pairs import fit_transition_pairs as fit_transition_pairs
 
 _MODULES = {
     "AdaTS": "latentbandits_related.meta",
@@ -51,6 +52,7 @@ _MODULES = {
     "TSC": "latentbandits_related.structured",
     "UCBC": "latentbandits_related.structured",
     "UCBS": "latentbandits_related.structured",
+    "fit_transition_pairs": "latentbandits_related.transition_pairs",
     "learn_subspace": "latentbandits_related.subspace",
 }
 __all__ = sorted(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -347,11 +347,8 @@ class Disagreement:
             order = align(
                 learned.model.weights, other.model.weights, np.ones(self.weights.shape[2])
             )
-        return Disagreement(
-            scale * self.rewards[:, order],
-            scale * self.shares[:, order],
-            None if self.weights is None else scale * self.weights[:, order],
-        )
+        weights = None if self.weights is None else self.weights[:, order]
+        return Disagreement(self.rewards[:, order], self.shares[:, order], weights).scaled(scale)
 
     def scaled(self, factor: float) -> Disagreement:
         """Return the differences times `factor`."""

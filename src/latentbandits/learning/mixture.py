@@ -17,7 +17,6 @@ The logged actions must not depend on the hidden state (expectation-maximisation
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,7 +61,6 @@ def fit_mixture(
     n_restarts: int = 10,
     tolerance: float = TOLERANCE,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
 ) -> MixtureFit:
     """Fit a variational mixture of `n_states` states (`learning/arms/mixture.py`).
 
@@ -77,7 +75,6 @@ def fit_mixture(
         n_restarts: number of starts.
         tolerance: gain of the ELBO, in nats, below which passes end.
         seed: of the starts; the result is deterministic given it.
-        progress: called with the number of passes done.
 
     >>> from latentbandits.learning.logs.rows import read_log
     >>> log = read_log({"u": [1, 1, 2, 2], "a": list("xyxy"), "r": [1, 0, 0, 1.2]}, "u", "a", "r")
@@ -88,9 +85,7 @@ def fit_mixture(
     problem = mixture_problem(log, n_states, rewards, noise)
     if n_restarts < 1:
         raise ValueError(f"n_restarts must be at least 1; got {n_restarts}")
-    climbed = best_of(
-        problem, n_states, n_starts=n_restarts, tolerance=tolerance, seed=seed, progress=progress
-    )
+    climbed = best_of(problem, n_states, n_starts=n_restarts, tolerance=tolerance, seed=seed)
     return finished(problem, climbed)
 
 

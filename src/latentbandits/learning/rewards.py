@@ -51,11 +51,6 @@ TRANSFORMS: Mapping[Transform, type[TransformedRewards]] = {
 _SMEARING_WEIGHT = 20.0  # prior weight, in rewards, of the overall smearing in an action's
 
 
-def transformed(transform: Transform, log: Log) -> Log:
-    """Return the log with f(r) in place of r."""
-    return replace(log, rewards=TRANSFORMS[transform].forward(np.asarray(log.rewards)))
-
-
 @dataclass(frozen=True)
 class Transformed:
     """A transform of every partition of a log: f(r) in place of r."""
@@ -63,7 +58,7 @@ class Transformed:
     transform: Transform
 
     def __call__(self, log: Log) -> Log:
-        return transformed(self.transform, log)
+        return replace(log, rewards=TRANSFORMS[self.transform].forward(np.asarray(log.rewards)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +70,7 @@ class TransformedLearner:
 
     def select(self, split: Split, states: States) -> Selection:
         """Choose on f(r); evidence and errors of the candidates are those of f(r)."""
-        held_out = transformed(self.transform, split.held_out)
+        held_out = Transformed(self.transform)(split.held_out)
         selection = self.learner.select(
             split._replace(kept=self._mapped(split.kept), held_out=held_out), states
         )

@@ -17,7 +17,7 @@ Several mixtures are fitted at once: starts, or bootstrap replicates. They form 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -241,35 +241,6 @@ class MixturePass:
         return summarise(partition, current)
 
 
-def step(
-    family: Learnable, mixture: Mixture, sums: Sums, totals: Totals, centre: FloatArray
-) -> Mixture:
-    """Return the mixture that maximises the ELBO given the sums of a pass over the current one."""
-    prior = family.prior(centre, mixture.strength)
-    phi = family.posterior(prior, sums.statistics, mixture.noise)
-    noise = family.update_noise(phi, sums.statistics, totals.squares, mixture.noise)
-    strength = _update_strength(family, centre, mixture.strength, phi)
-    return Mixture(phi, 1.0 + sums.shares, strength, noise)
-
-
-def elbo(
-    family: Learnable, mixture: Mixture, sums: Sums, totals: Totals, centre: FloatArray
-) -> FloatArray:
-    """Return the evidence lower bound `(R,)`; `sums` come from a pass over the same mixture."""
-    bound = bound_of_arms(family, mixture, sums, totals, centre)
-    return bound - dirichlet.divergence(mixture.shares, np.ones_like(mixture.shares))
-
-
-def bound_of_arms(
-    family: Learnable, mixture: Mixture, sums: Sums, totals: Totals, centre: FloatArray
-) -> FloatArray:
-    """Return the ELBO without the divergence of the shares, `(R,)`."""
-    bound = sums.log_normaliser + totals.log_base
-    bound = bound + family.log_constant(totals.statistics, totals.squares, mixture.noise)
-    bound -= family.divergence(mixture.phi, family.prior(centre, mixture.strength))
-    return bound
-
-
 def _update_strength(
     family: Learnable, centre: FloatArray, strength: FloatArray, phi: FloatArray
 ) -> FloatArray:
@@ -336,11 +307,26 @@ class Problem(NamedTuple):
         return Prepare(self.family)(self.engine.sample(size, seed)).dense()
 
     def elbo(self, mixture: Mixture, sums: Sums) -> FloatArray:
-        return elbo(self.family, mixture, sums, self.totals, self.centre)
+        """Return the evidence lower bound `(R,)`; `sums` come from a pass over the same mixture."""
+        bound = self.bound_of_arms(mixture, sums)
+        return bound - dirichlet.divergence(mixture.shares, np.ones_like(mixture.shares))
+
+    def bound_of_arms(self, mixture: Mixture, sums: Sums) -> FloatArray:
+        """Return the ELBO without the divergence of the shares, `(R,)`."""
+        family, totals = self.family, self.totals
+        bound = sums.log_normaliser + totals.log_base
+        bound = bound + family.log_constant(totals.statistics, totals.squares, mixture.noise)
+        bound -= family.divergence(mixture.phi, family.prior(self.centre, mixture.strength))
+        return bound
 
     def step(self, mixture: Mixture, sums: Sums) -> Mixture:
-        moved = step(self.family, mixture, sums, self.totals, self.centre)
-        return self.held(moved)
+        """Return the mixture that maximises the ELBO given the sums of a pass over `mixture`."""
+        family, squares = self.family, self.totals.squares
+        prior = family.prior(self.centre, mixture.strength)
+        phi = family.posterior(prior, sums.statistics, mixture.noise)
+        noise = family.update_noise(phi, sums.statistics, squares, mixture.noise)
+        strength = _update_strength(family, self.centre, mixture.strength, phi)
+        return self.held(Mixture(phi, 1.0 + sums.shares, strength, noise))
 
     def held(self, mixture: Mixture) -> Mixture:
         """Return the mixture with the problem's strength, if that is held."""
@@ -383,7 +369,6 @@ def climb(
     tolerance: float = TOLERANCE,
     max_passes: int = _MAX_PASSES,
     finalists: int | None = None,
-    progress: Callable[[int], None] | None = None,
 ) -> Climbed:
     """Repeat passes until no mixture gains more than `tolerance`.
 
@@ -396,8 +381,6 @@ def climb(
         sums = problem.sums(current)
         bound = problem.elbo(current, sums)
         history.append(float(bound.max()))
-        if progress is not None:
-            progress(n_passes)
         converged = bool((bound - before < tolerance).all())
         if converged:
             break
@@ -416,7 +399,6 @@ def best_of(
     extra: Mixture | None = None,
     tolerance: float = TOLERANCE,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
 ) -> Climbed:
     """Return the mixture with the highest ELBO over the starts: grouped users, and `extra`.
 
@@ -428,14 +410,8 @@ def best_of(
     if n_starts:
         sample = problem.sample(SAMPLE, seed)
         rng = np.random.default_rng(seed)
-        starts.append(
-            grouped_starts(
-                problem.family, sample, problem.totals, problem.centre, n_states, n_starts, rng
-            )
-        )
-    climbed = climb(
-        problem, joined(*starts), tolerance=tolerance, finalists=_FINALISTS, progress=progress
-    )
+        starts.append(grouped_starts(problem, sample, n_states, n_starts, rng))
+    climbed = climb(problem, joined(*starts), tolerance=tolerance, finalists=_FINALISTS)
     first = _best_first(climbed.mixture, climbed.elbo)[:1]
     best = _by_share(climbed.mixture.take(first))
     kept = _kept(best)[0]
@@ -443,7 +419,7 @@ def best_of(
         return climbed._replace(mixture=best, elbo=climbed.elbo[first])
     fewer = int(kept.sum())
     best = best._replace(phi=best.phi[:, :fewer], shares=best.shares[:, :fewer])
-    again = climb(problem, best, tolerance=tolerance, progress=progress)
+    again = climb(problem, best, tolerance=tolerance)
     return again._replace(mixture=_by_share(again.mixture))
 
 
@@ -479,10 +455,8 @@ _FIRST_STRENGTH = 20.0  # of the pooled prior, in rewards; the ascent updates it
 
 
 def grouped_starts(
-    family: Learnable,
+    problem: Problem,
     sample: FloatArray,
-    totals: Totals,
-    centre: FloatArray,
     n_states: int,
     n_starts: int,
     rng: np.random.Generator,
@@ -492,6 +466,7 @@ def grouped_starts(
 
     With `attributes` (n, d), users are clustered by the mean rewards that these predict.
     """
+    family, totals = problem.family, problem.totals
     points = _points(family, sample, totals)
     if attributes is not None:
         points = attributes @ np.linalg.lstsq(attributes, points, rcond=None)[0]
@@ -511,7 +486,9 @@ def grouped_starts(
     scale = n_users / len(sample)
     noise = family.first_noise(totals.statistics[0], n_starts)
     strength = np.full(n_starts, _FIRST_STRENGTH)
-    phi = family.posterior(family.prior(centre, strength), scale * sums.swapaxes(2, 3), noise)
+    phi = family.posterior(
+        family.prior(problem.centre, strength), scale * sums.swapaxes(2, 3), noise
+    )
     return Mixture(phi, 1.0 + scale * shares, strength, noise)
 
 

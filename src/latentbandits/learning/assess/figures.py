@@ -74,10 +74,8 @@ def _reward_by_round(axes: Axes, judged: Mapping[str, Any]) -> None:
     axes.set_xlim(1, last)
     axes.set_xticks(sorted({1, *(round(last * share) for share in (0.2, 0.4, 0.6, 0.8, 1.0))}))
     one = shown_in_round(judged)
-    axes.set_xlabel(f"{one} with a new user (mean of {_WINDOW} {one}s, 1 s.e.)", fontsize=SMALL)
-    axes.set_ylabel("reward", fontsize=SMALL)
-    axes.set_title(f"held-out users: reward by {one}", fontsize=10)
-    plain(axes)
+    what = f"{one} with a new user (mean of {_WINDOW} {one}s, 1 s.e.)"
+    plain(axes, what, "reward", f"held-out users: reward by {one}")
 
 
 def _in_lines(name: str) -> str:
@@ -98,7 +96,9 @@ def _differences(axes: Axes, judged: Mapping[str, Any], policies: list[str]) -> 
         colour = ORANGE if chosen else _BASELINES.get(name, (BLUE, "-"))[0]
         axes.errorbar(lead, y, xerr=error, fmt="o", color=colour, ms=5, lw=1.5, capsize=2)
     axes.axvline(0, color=DARK, lw=1.2)
-    plain(axes)
+    one = shown_in_round(judged)
+    what = f"reward per {one} compared with popularity (2 s.e.)"
+    plain(axes, what, "", f"{one}s 1-{judged['horizon']}; bold: recommended")
     axes.set_yticks(range(len(names)), [_in_lines(name) for name in names])
     if judged["recommended_policy"] in names:
         place = names.index(judged["recommended_policy"])
@@ -106,9 +106,6 @@ def _differences(axes: Axes, judged: Mapping[str, Any], policies: list[str]) -> 
         axes.get_yticklabels()[place].set_fontweight("bold")
     axes.margins(y=0.08)
     axes.locator_params(axis="x", nbins=4)  # labels such as -0.0125 are long
-    one = shown_in_round(judged)
-    axes.set_xlabel(f"reward per {one} compared with popularity (2 s.e.)", fontsize=SMALL)
-    axes.set_title(f"{one}s 1-{judged['horizon']}; bold: recommended", fontsize=10)
 
 
 def draw_lists(report: Mapping[str, Any]) -> Figure:
@@ -151,7 +148,6 @@ def draw(report: Mapping[str, Any]) -> Figure:
     _rounds(panels[2, 0], report)
     _epsilon(panels[2, 1], report)
     for axes in panels.flat:
-        plain(axes)
         label_lines(axes)
     return figure
 
@@ -173,8 +169,7 @@ def _candidates(axes: Axes, report: Mapping[str, Any], what: str, label: str) ->
     axes.plot(chosen["states"], chosen[what], "o", ms=12, mfc="none", mec="black", label="_")
     axes.annotate("chosen", (chosen["states"], chosen[what]), xytext=(9, -15),
                   textcoords="offset points", fontsize=SMALL)  # fmt: skip
-    axes.set_xlabel("states", fontsize=SMALL)
-    axes.set_title(label, fontsize=10)
+    plain(axes, "states", "", label)
     axes.set_xticks(sorted({row["states"] for row in rows}))
     axes.margins(x=0.04, y=0.16)
     low, high = axes.get_ylim()
@@ -209,7 +204,7 @@ def _shares(axes: Axes, report: Mapping[str, Any]) -> None:
     axes.set_xlim(0, 1)
     axes.set_ylim(len(states) - 0.4, -0.6)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_title("share of users in each state", fontsize=10)
+    plain(axes, "", "", "share of users in each state")
 
 
 def _calibration(axes: Axes, report: Mapping[str, Any]) -> None:
@@ -219,11 +214,8 @@ def _calibration(axes: Axes, report: Mapping[str, Any]) -> None:
     axes.bar((np.arange(n) + 0.5) / n, heights * n, width=0.9 / n, color=BLUE)
     axes.plot([0, 1], [1, 1], color=ORANGE, lw=1.4, label="if right")
     covered = {row["level"]: row["covered"] for row in report["held_out"]["coverage"]}
-    axes.set_title(
-        f"calibration; the 90% interval held {covered[0.9]:.1%}",
-        fontsize=10,
-    )
-    axes.set_xlabel("predictive distribution function at the reward", fontsize=SMALL)
+    title = f"calibration; the 90% interval held {covered[0.9]:.1%}"
+    plain(axes, "predictive distribution function at the reward", "", title)
     axes.set_xlim(0, 1)
 
 
@@ -240,8 +232,7 @@ def _rounds(axes: Axes, report: Mapping[str, Any]) -> None:
     axes.set_xscale("log")
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.minorticks_off()
-    axes.set_xlabel("rewards seen of a new user", fontsize=SMALL)
-    axes.set_title("held-out error as a user becomes known", fontsize=10)
+    plain(axes, "rewards seen of a new user", "", "held-out error as a user becomes known")
     axes.margins(x=0.03, y=0.12)
 
 
@@ -260,7 +251,7 @@ def _epsilon(axes: Axes, report: Mapping[str, Any]) -> None:
         if values[0] is not None and values not in drawn:  # all actions may be frequent
             drawn.append(values)
             axes.plot(deltas, values, style, marker="o", ms=4, color=colour, label=label)
-    axes.set_xlabel(r"$\delta$ (frequent: actions with many rewards)", fontsize=SMALL)
+    title = r"errors below $\varepsilon$ with probability $1 - \delta$"
+    plain(axes, r"$\delta$ (frequent: actions with many rewards)", "", title)
     axes.set_xlim(min(deltas) - 0.01, max(deltas) + 0.01)
     axes.set_ylim(0, None)
-    axes.set_title(r"errors below $\varepsilon$ with probability $1 - \delta$", fontsize=10)

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.learning.linear import clicks
+from latentbandits.learning.linear.clicks import ClickBelief
 from latentbandits.learning.logs.rows import Cells, Log
+from latentbandits.learning.transitions import Rounds
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
@@ -92,6 +94,7 @@ def score(
     array([ 0.4, -0.1, -0.4])
     """
     inner = untransformed(model)
+    log = log.of_events(np.arange(log.n_events) - log.starts[log.users] < MOST_ROUNDS)
     if isinstance(inner, (GaussianArms, ConjugateArms)):
         return _score_arms(model, inner, log, cells, log_actions)
     if isinstance(model, LogisticLinear) and features is not None:
@@ -104,25 +107,43 @@ def _score_clicks(model: LogisticLinear, log: Log, features: FloatArray) -> Held
     """Score clicks round by round, with Gaussian beliefs (`linear/clicks.py`)."""
     d = model.weights.shape[1]
     offsets = features[:, d] if model.offset else np.zeros(len(features))
-    lengths = np.minimum(np.diff(log.starts), MOST_ROUNDS)
-    order = np.argsort(-lengths, kind="stable")
-    belief = clicks.prior(model, log.n_users)
     rng = np.random.default_rng(0)
-    parts: list[tuple[NDArray[Any], ...]] = []
-    for t in range(int(lengths.max())):
-        n = int((lengths > t).sum())
-        belief = belief.first(n)
-        event = log.starts[order[:n]] + t
+
+    def visit(belief: ClickBelief, event: IntArray) -> tuple[ClickBelief, Columns]:
         reward, played = log.rewards[event], log.actions[event]
         x, offset = features[played, :d], offsets[played]
         weights = joint.probabilities(belief.log_weights)
         chance = (weights * clicks.click_probability(belief, x, offset)).sum(axis=1)
         belief = clicks.condition(belief, x, offset, reward)
         log_density = np.log(np.where(reward == 1, chance, 1 - chance))
-        uniform = np.where(reward == 1, 1 - chance * rng.random(n), (1 - chance) * rng.random(n))
-        error = reward - chance
-        parts.append((order[:n], np.full(n, t), played, reward, log_density, error, uniform))
-    return HeldOut(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        below, above = rng.random(len(event)), rng.random(len(event))
+        uniform = np.where(reward == 1, 1 - chance * below, (1 - chance) * above)
+        return belief, (log_density, reward - chance, uniform)
+
+    return _by_round(log, clicks.prior(model, log.n_users), visit)
+
+
+Columns = tuple[FloatArray, ...]
+"""Log density, error and uniform of rewards, and the log probability of their cells if asked."""
+
+
+def _by_round(
+    log: Log, belief: Any, visit: Callable[[Any, IntArray], tuple[Any, Columns]]
+) -> HeldOut:
+    """Score rounds one after the other: `visit` scores rewards, and conditions the belief on them.
+
+    The belief is about the users with this round, of whom those with more rounds come first.
+    """
+    rounds = Rounds.of_users(log.starts)
+    parts: list[tuple[NDArray[Any], ...]] = []
+    for t, now in enumerate(rounds.each()):
+        event = rounds.place[now]
+        n = len(event)
+        belief = map_leaves(lambda leaf, n=n: leaf[:n], belief)
+        belief, scores = visit(belief, event)
+        known = log.users[event], np.full(n, t), log.actions[event], log.rewards[event]
+        parts.append((*known, *scores))
+    return HeldOut(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _score_arms(
@@ -132,22 +153,20 @@ def _score_arms(
     cells: Cells | None,
     log_actions: FloatArray | None,
 ) -> HeldOut:
-    rounds = np.arange(log.n_events) - log.starts[log.users]
-    judged = log.of_events(rounds < MOST_ROUNDS)
-    rewards = np.asarray(judged.rewards)
+    rewards = np.asarray(log.rewards)
     edges = None if cells is None else cells.edges(rewards)
     if isinstance(model, TransformedRewards):
-        prediction = _predict_transformed(model, inner, judged, edges)
+        prediction = _predict_transformed(model, inner, log, edges)
     else:
-        prediction = predict(inner, judged, edges, log_actions=log_actions)
+        prediction = predict(inner, log, edges, log_actions=log_actions)
     mean = prediction.mean
-    if isinstance(inner, PositionClicks) and judged.positions is not None:
-        mean = mean * inner.examination[judged.positions]
+    if isinstance(inner, PositionClicks) and log.positions is not None:
+        mean = mean * inner.examination[log.positions]
     between = np.random.default_rng(0).random(len(rewards))
     return HeldOut(
-        judged.users,
-        rounds[rounds < MOST_ROUNDS],
-        judged.actions,
+        log.users,
+        np.arange(log.n_events) - log.starts[log.users],
+        log.actions,
         rewards,
         prediction.log_density,
         rewards - mean,
@@ -194,20 +213,15 @@ def _score_rounds(
     if edges is not None and isinstance(model, TransformedRewards):
         edges = _transformed_edges(model, edges)
     inner = untransformed(model)
-    lengths = np.minimum(np.diff(log.starts), MOST_ROUNDS)
-    order = np.argsort(-lengths, kind="stable")  # users with more rounds come first
-    belief = joint.prior(model, log.n_users)
     arms, returning, after_pause = None, None, None
     if isinstance(inner, Markov):
         arms, returning = inner.model, inner.returning
         if inner.session_gap is not None and log.times is not None:
             after_pause = log.after_pause(inner.session_gap)
     rng = np.random.default_rng(0)
-    parts: list[tuple[NDArray[Any], ...]] = []
-    for t in range(int(lengths.max())):
-        n = int((lengths > t).sum())
-        belief = _first(belief, n)
-        event = log.starts[order[:n]] + t
+
+    def visit(belief: JointBelief, event: IntArray) -> tuple[JointBelief, Columns]:
+        n = len(event)
         if returning is not None and after_pause is not None:
             moved = joint.move(belief.log_weights, returning)
             weights = np.where(after_pause[event][:, None], moved, belief.log_weights)
@@ -227,9 +241,7 @@ def _score_rounds(
         error = reward - (weights * predicted).sum(axis=1)
         seen = model.forward(reward) if isinstance(model, TransformedRewards) else reward
 
-        def normal(
-            r: FloatArray, mean: FloatArray = mean, deviation: FloatArray = deviation
-        ) -> tuple[FloatArray, FloatArray]:
+        def normal(r: FloatArray) -> tuple[FloatArray, FloatArray]:
             z = (r - mean) / deviation
             return ndtr(z), ndtr(-z)
 
@@ -239,18 +251,12 @@ def _score_rounds(
             up_to = (weights * arms.distribution(phi, reward[:, None])[0]).sum(axis=1)
             chance = np.where(arms.atoms(reward), np.exp(log_density), 0.0)
             uniform = np.maximum(up_to - rng.random(n) * chance, 0.0)
-        columns = [order[:n], np.full(n, t), played, reward, log_density, error, uniform]
-        if edges is not None:
-            inside = in_cells(normal, (edges[0][event], edges[1][event]))
-            columns.append(np.log((weights * inside).sum(axis=1)))
-        parts.append(tuple(columns))
-    return HeldOut(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        if edges is None:
+            return belief, (log_density, error, uniform)
+        inside = in_cells(normal, (edges[0][event], edges[1][event]))
+        return belief, (log_density, error, uniform, np.log((weights * inside).sum(axis=1)))
 
-
-def _first(belief: JointBelief, n: int) -> JointBelief:
-    """Return the belief of the first `n` sessions."""
-    first: JointBelief = map_leaves(lambda leaf: leaf[:n], belief)
-    return first
+    return _by_round(log, joint.prior(model, log.n_users), visit)
 
 
 # One-step-ahead predictions of held-out rewards of arms, for all events of all users at once.

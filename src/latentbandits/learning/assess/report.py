@@ -174,14 +174,12 @@ def of_uncertainty(
 
     Both are stated over all actions, and over those that hold most of the rewards.
     """
-    well = known_well(learned.counts)
-    seen = learned.counts > 0
-    errors = {name: prior_errors(learned, mask, seed=seed) for name, mask in
-              (("all", seen), ("known_well", well))}  # fmt: skip
+    masks = {"all": learned.counts > 0, "known_well": known_well(learned.counts)}
+    errors = {name: prior_errors(learned, mask, seed=seed) for name, mask in masks.items()}
     table = []
     for delta in DELTAS:
         row: dict[str, Any] = {"delta": delta}
-        for name, mask in (("all", seen), ("known_well", well)):
+        for name, mask in masks.items():
             row[f"bootstrap_{name}"] = (
                 None if disagreement is None else disagreement.epsilon(delta, mask)
             )
@@ -195,8 +193,8 @@ def of_uncertainty(
         "share_error": None
         if disagreement is None
         else float(np.sqrt(np.mean(disagreement.shares**2))),
-        "actions_known": int(seen.sum()),
-        "actions_known_well": int(well.sum()),
+        "actions_known": int(masks["all"].sum()),
+        "actions_known_well": int(masks["known_well"].sum()),
         "covariance_shrinkage": None if learned.shrinkage is None else learned.shrinkage.tolist(),
         **_parts(learned),
     }

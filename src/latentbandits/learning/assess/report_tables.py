@@ -46,19 +46,13 @@ def tables(report: Mapping[str, Any]) -> list[Table]:
 
 def choice_tables(report: Mapping[str, Any]) -> list[Table]:
     """Return tables of the log, and of what the model was chosen from."""
-    return [
-        _log(report["log"]),
-        *_lists(report.get("lists")),
-        *_kinds(report.get("kinds")),
-        *_families(report.get("families")),
-        _selection(report["selection"]),
-    ]
+    optional = {"lists": _lists, "kinds": _kinds, "families": _families}
+    shown = [table(report[name]) for name, table in optional.items() if report.get(name)]
+    return [_log(report["log"]), *shown, _selection(report["selection"])]
 
 
-def _lists(lists: Mapping[str, Any] | None) -> list[Table]:
-    """Return a table of how users look at lists; none for a log of single actions."""
-    if lists is None:
-        return []
+def _lists(lists: Mapping[str, Any]) -> Table:
+    """Return a table of how users look at lists."""
     lengths = [f"{n:,} of {length}" for length, n in lists["lengths"].items()]
     rows: list[tuple[str, ...]] = [
         ("click model", f"{lists['name']}: {lists['reason']}"),
@@ -77,7 +71,7 @@ def _lists(lists: Mapping[str, Any] | None) -> list[Table]:
             rows.append((f"{name} against each", f"{lead} nats a held-out user"))
         elif "reason" in row:
             rows.append((f"{name} against each", f"cannot be: {row['reason']}"))
-    return [Table("How users look at lists", ("", ""), rows)]
+    return Table("How users look at lists", ("", ""), rows)
 
 
 def error_tables(report: Mapping[str, Any]) -> list[Table]:
@@ -137,14 +131,8 @@ def difference_table(title: str, rows: Sequence[Mapping[str, Any]], one: str = "
 
 def attribute_tables(report: Mapping[str, Any]) -> list[Table]:
     """Return a table of optional steps, and one for attributes of users and of items."""
-    tables = []
-    if report.get("steps"):
-        tables.append(_steps(report["steps"]))
-    if report.get("user_features"):
-        tables.append(_worth(report["user_features"]))
-    if report.get("item_features"):
-        tables.append(_items(report["item_features"]))
-    return tables
+    optional = {"steps": _steps, "user_features": _worth, "item_features": _items}
+    return [table(report[name]) for name, table in optional.items() if report.get(name)]
 
 
 def _steps(steps: Sequence[Mapping[str, Any]]) -> Table:
@@ -241,20 +229,18 @@ def _log(log: Mapping[str, Any]) -> Table:
     return Table("The log", ("", ""), rows)
 
 
-def _kinds(choice: Mapping[str, Any] | None) -> list[Table]:
+def _kinds(choice: Mapping[str, Any]) -> Table:
     """Return a table with the reason for the kind of model."""
-    return [] if choice is None else [Table("The kind", ("", ""), [("chosen", choice["sentence"])])]
+    return Table("The kind", ("", ""), [("chosen", choice["sentence"])])
 
 
-def _families(choice: Mapping[str, Any] | None) -> list[Table]:
+def _families(choice: Mapping[str, Any]) -> Table:
     """Return a table with the reason for the reward family, and a transform that would help."""
-    if choice is None:
-        return []
     rows: list[tuple[str, ...]] = [("chosen", f"{choice['chosen']}: {choice['reason']}")]
     if choice["recommended_transform"] is not None:
         words = "predicts held-out rewards better than any family without a transform"
         rows.append(("try", f"--transform {choice['recommended_transform']}: it {words}"))
-    return [Table("The rewards", ("", ""), rows)]
+    return Table("The rewards", ("", ""), rows)
 
 
 def _selection(rows: Sequence[Mapping[str, Any]]) -> Table:

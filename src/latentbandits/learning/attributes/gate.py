@@ -313,10 +313,8 @@ def grouped_by_attributes(learned: Learned, log: AnyLog) -> Learned:
     problem = Problem.from_log(fitted.family, log)
     sample = problem.engine.sample(SAMPLE, seed=0)
     mixture = grouped_starts(
-        problem.family,
+        problem,
         Prepare(problem.family)(sample).dense(),
-        problem.totals,
-        problem.centre,
         learned.model.n_states,
         1,
         np.random.default_rng(0),
@@ -340,9 +338,8 @@ def refine(
     for _ in range(_MOST_REFINEMENTS):
         parameters = GatedParameters(vb.broadcast(problem.family, mixture), gate)
         sums = problem.engine.fold(work, parameters)
-        arms = problem.family, mixture, sums.arms, problem.totals, problem.centre
         penalty = ridge / 2 * float((gate.weights[:, 1:] ** 2).sum())
-        now = float(vb.bound_of_arms(*arms)[0]) - penalty
+        now = float(problem.bound_of_arms(mixture, sums.arms)[0]) - penalty
         if now - before < _REFINED * sums.gate.n_users:
             break
         mixture, gate, before = problem.step(mixture, sums.arms), learner.step(sums.gate, gate), now

@@ -110,22 +110,21 @@ class Sweep(NamedTuple):
     objective: float
 
 
-class ActionFactors(NamedTuple):
-    """The actions' side of the factorisation: mean + biases[a] + vectors[a]'u_u + d_u."""
+class Factors(NamedTuple):
+    """One side of the factorisation: rating = mean + u.bias + a.bias + u.vectors'a.vectors."""
 
-    vectors: FloatArray  # (n_actions, rank)
-    biases: FloatArray | None  # (n_actions,)
-    mean: float
+    vectors: FloatArray  # (n_rows, rank)
+    biases: FloatArray | None  # (n_rows,)
+    mean: float = 0.0  # kept with the actions
 
-    @property
-    def factors(self) -> Factors:
-        """The vectors and biases of the actions."""
-        return Factors(self.vectors, self.biases)
+    @classmethod
+    def of_columns(cls, z: FloatArray, biases: bool, mean: float = 0.0) -> Factors:
+        """Return the factors whose columns `joined` returns."""
+        return cls(z[:, :-1], z[:, -1], mean) if biases else cls(z, None, mean)
 
-    @property
-    def known(self) -> Factors:
-        """The known side when users are solved for; its biases include the mean."""
-        return Factors(self.vectors, None if self.biases is None else self.biases + self.mean)
+    def with_mean(self, mean: float) -> Factors:
+        """Return the side that is known when the other one is solved for: with mean and biases."""
+        return self if self.biases is None else Factors(self.vectors, self.biases + mean)
 
 
 # The rewards of a log summed by pair of user and action; repeated pairs get larger weights.
@@ -147,12 +146,12 @@ class Ratings:
     @cached_property
     def by_user(self) -> Rows:
         entries = self.users, self.actions, self.means
-        return Rows.from_entries(*entries, self.shape, self.counts)
+        return Rows.from_entries(*entries, self.shape, self.counts, self.each)
 
     @cached_property
     def by_action(self) -> Rows:
         entries = self.actions, self.users, self.means
-        return Rows.from_entries(*entries, self.shape[::-1], self.counts)
+        return Rows.from_entries(*entries, self.shape[::-1], self.counts, self.each)
 
     @cached_property
     def totals(self) -> FloatArray:
@@ -198,13 +197,6 @@ def sum_pairs(log: Log) -> Ratings:
     return Ratings(users[first], actions[first], means, counts, scatter, shape, log.keys)
 
 
-class PrepareRatings:
-    """A callable that turns a partition's log into ratings; an engine keeps what it returns."""
-
-    def __call__(self, log: Log) -> Ratings:
-        return sum_pairs(log)
-
-
 # The passes over partitions.
 
 
@@ -229,11 +221,15 @@ class SweepSums(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class RatingTotalsPass:
-    """The first pass of a completion."""
+class RatingPass:
+    """A pass over the ratings of every partition, which an engine keeps."""
 
     settings: CompletionSettings
-    prepare: PrepareRatings
+    prepare = staticmethod(sum_pairs)
+
+
+class RatingTotalsPass(RatingPass):
+    """The first pass of a completion."""
 
     def summarise(self, part: Ratings, parameters: None) -> RatingTotals:
         weights = part.weights(self.settings.weigh(part.keys))
@@ -245,19 +241,16 @@ class RatingTotalsPass:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class SweepPass:
+class SweepPass(RatingPass):
     """A pass that solves for users given actions, and returns the equations of the actions."""
 
-    settings: CompletionSettings
-    prepare: PrepareRatings
-    threaded: bool = True
+    threaded = True
 
-    def solve_users(self, part: Ratings, items: ActionFactors) -> Factors:
+    def solve_users(self, part: Ratings, items: Factors) -> Factors:
         """Return the users' vectors given the actions'."""
         return users_of(part, items, self.settings)
 
-    def summarise(self, part: Ratings, items: ActionFactors) -> SweepSums:
+    def summarise(self, part: Ratings, items: Factors) -> SweepSums:
         settings = self.settings
         users = self.solve_users(part, items)
         weigh = settings.weigh(part.keys)
@@ -267,13 +260,13 @@ class SweepPass:
         penalty = float(ridge @ np.einsum("nd,nd->n", users.vectors, users.vectors))
         if users.biases is not None:
             penalty += float(ridge @ users.biases**2)
-        known = users if users.biases is None else users._replace(biases=users.biases + items.mean)
-        bound, deviance = None, 0.0
+        known = users.with_mean(items.mean)
+        current, deviance = None, 0.0
         if settings.link == "logit":
-            bound = logistic_bound
+            current = items
             entries = part.users, part.actions, part.means, part.weights(weigh)
-            deviance = logistic_deviance(*entries, known, items.factors)
-        sums = part.by_action.equations(known, part.each, bound, items.factors, weigh)
+            deviance = logistic_deviance(*entries, known, items)
+        sums = part.by_action.equations(known, current, weigh)
         rated = part.rated(weigh)
         total = rated @ users.vectors
         return SweepSums(sums, deviance, gram, penalty, total, float(rated.sum()))
@@ -289,30 +282,27 @@ class KeptSweepPass(SweepPass):
 
     kept: list[Factors] = field(default_factory=list)
 
-    def solve_users(self, part: Ratings, items: ActionFactors) -> Factors:
+    def solve_users(self, part: Ratings, items: Factors) -> Factors:
         before = self.kept.pop() if self.kept else no_users(part, self.settings)
         self.kept.append(users_of(part, items, self.settings, before, steps=1))
         return self.kept[0]
 
 
-@dataclass(frozen=True, eq=False)
-class FreedomPass:
+class FreedomPass(RatingPass):
     """The last pass, which sums the users' degrees of freedom for the noise estimate."""
 
-    settings: CompletionSettings
-    prepare: PrepareRatings
-    threaded: bool = True
+    threaded = True
 
-    def summarise(self, part: Ratings, items: ActionFactors) -> float:
+    def summarise(self, part: Ratings, items: Factors) -> float:
         ridge = self.settings.ridge(part.totals)
-        freedom = part.by_user.freedom(items.known, ridge, part.each)
+        freedom = part.by_user.freedom(items.with_mean(items.mean), ridge)
         weigh = self.settings.weigh(part.keys)
         return float(freedom.sum() if weigh is None else weigh @ freedom)
 
 
 def users_of(
     part: Ratings,
-    items: ActionFactors,
+    items: Factors,
     settings: CompletionSettings,
     current: Factors | None = None,
     steps: int = _BOUNDS,
@@ -323,11 +313,12 @@ def users_of(
     `current` users, or zero.
     """
     ridge = settings.ridge(part.totals)
+    known = items.with_mean(items.mean)
     if settings.link == "identity":
-        return part.by_user.solve(items.known, ridge, part.each)
+        return part.by_user.solve(known, ridge)
     users = no_users(part, settings) if current is None else current
     for _ in range(steps):
-        users = part.by_user.solve(items.known, ridge, part.each, logistic_bound, users)
+        users = part.by_user.solve(known, ridge, users)
     return users
 
 
@@ -343,8 +334,8 @@ def no_users(part: Ratings, settings: CompletionSettings) -> Factors:
 class Alternated(NamedTuple):
     """The result of alternating least squares."""
 
-    start: ActionFactors  # the users are solved for given these
-    items: ActionFactors  # solved for given those users
+    start: Factors  # the users are solved for given these
+    items: Factors  # solved for given those users
     centre: FloatArray  # (rank,): the mean vector of users with ratings
     action_counts: IntArray  # (n_actions,)
     noise: float
@@ -354,7 +345,7 @@ class Alternated(NamedTuple):
 def alternate(
     fold: Callable[[Any, Any], Any],
     sweep: SweepPass,
-    start: ActionFactors | None = None,
+    start: Factors | None = None,
     callback: Callable[[Sweep], None] | None = None,
 ) -> Alternated:
     """Solve for users and actions in turns, until the objective falls by less than the tolerance.
@@ -365,9 +356,9 @@ def alternate(
         start: first vectors of the actions; None: random ones.
         callback: called after each sweep.
     """
-    settings, prepare = sweep.settings, sweep.prepare
+    settings = sweep.settings
     squared = settings.link == "identity"
-    totals = fold(RatingTotalsPass(settings, prepare), None)
+    totals = fold(RatingTotalsPass(settings), None)
     total = float(totals.counts.sum())
     mean = level_of(totals.rewards / total, settings.link) if settings.biases else 0.0
     ridge = settings.action_ridge(totals.counts)
@@ -376,11 +367,9 @@ def alternate(
     while True:
         sums = fold(sweep, current)
         z, squares = sums.items.solve(ridge)
-        items = ActionFactors(z, None, mean)
-        if settings.biases:
-            items = ActionFactors(z[:, :-1], z[:, -1], mean)
+        items = Factors.of_columns(z, settings.biases, mean)
         squares = squares + totals.scatter if squared else sums.deviance
-        penalised = z if squared else joined(current.factors)  # the deviance is that of `current`
+        penalised = z if squared else joined(current)  # the deviance is that of `current`
         penalty = float(np.einsum("nd,nd,nd->", ridge, penalised, penalised))
         objective = squares + penalty + sums.penalty
         rmse = math.sqrt(max(squares, 0.0) / total)
@@ -396,7 +385,7 @@ def alternate(
     left = 1.0
     if squared:
         # The fits of both sides absorb part of the noise; about this fraction is left.
-        left -= fold(FreedomPass(settings, prepare), items) / total
+        left -= fold(FreedomPass(settings), items) / total
         freedom = sums.items.freedom(ridge[:, 0])
         left *= 1 - float(freedom[totals.counts > 0].sum()) / total
     return Alternated(
@@ -417,11 +406,11 @@ def level_of(mean: float, link: Link) -> float:
     return math.log(inside / (1 - inside))
 
 
-def first_items(n_actions: int, settings: CompletionSettings, mean: float) -> ActionFactors:
+def first_items(n_actions: int, settings: CompletionSettings, mean: float) -> Factors:
     """Return the random initial vectors of a completion."""
     rng = np.random.default_rng(settings.seed)
     random = rng.standard_normal((n_actions, settings.rank)) / math.sqrt(settings.rank)
-    return ActionFactors(random, np.zeros(n_actions) if settings.biases else None, mean)
+    return Factors(random, np.zeros(n_actions) if settings.biases else None, mean)
 
 
 def balanced(user_gram: FloatArray, actions: FloatArray, action_ridge: FloatArray) -> FloatArray:
@@ -457,10 +446,9 @@ class Folded:
     """A completion without its users' vectors, which are computed from `start`."""
 
     engine: Engine
-    prepare: PrepareRatings
     settings: CompletionSettings
-    start: ActionFactors  # the users are solved for given these
-    items: ActionFactors  # solved for given those users
+    start: Factors  # the users are solved for given these
+    items: Factors  # solved for given those users
     centre: FloatArray  # (rank,): the mean vector of users with ratings
     action_counts: IntArray  # (n_actions,)
     noise: float
@@ -482,9 +470,7 @@ class Folded:
         from latentbandits.learning.linear.clusters import PrepareVectors, metric_root
 
         root = metric_root(self.items.vectors, self.action_counts.astype(np.float64))
-        return PrepareVectors(
-            self.prepare, self.settings, self.start, self.centre, root, self.uncertain
-        )
+        return PrepareVectors(self.settings, self.start, self.centre, root, self.uncertain)
 
     @property
     def features(self) -> FloatArray:
@@ -497,15 +483,13 @@ class Folded:
 
 
 def complete_fold(
-    engine: Engine, settings: CompletionSettings, start: ActionFactors | None = None
+    engine: Engine, settings: CompletionSettings, start: Factors | None = None
 ) -> Folded:
     """Complete the matrix of a log on any engine: a pass for each sweep, and one before and after.
 
     `start` are first vectors of the actions; None: random ones.
     """
-    prepare = PrepareRatings()
-    found = alternate(engine.fold, SweepPass(settings, prepare), start)
-    return Folded(engine, prepare, settings, *found)
+    return Folded(engine, settings, *alternate(engine.fold, SweepPass(settings), start))
 
 
 # One side of a matrix completion: a ridge regression for every row, batched over rows.
@@ -520,20 +504,6 @@ MapTasks: TypeAlias = Callable[[Callable[[Blocks], Any], Iterable[Blocks]], Iter
 _BLOCK_ENTRIES = 2**15  # smaller blocks cost calls, larger ones padding and the cache
 _BLOCKS_PER_TASK = 4  # tasks of a few milliseconds, long enough for a thread
 _DEVIANCE_ENTRIES = 2**18  # entries whose deviance is summed at once
-
-
-class Factors(NamedTuple):
-    """One side of the factorisation: rating - mean = u.bias + a.bias + u.vectors'a.vectors."""
-
-    vectors: FloatArray  # (n_rows, rank)
-    biases: FloatArray | None  # (n_rows,)
-
-
-class Weighted(NamedTuple):
-    """A weighted least squares problem for every entry; arrays are `(n, length)`."""
-
-    targets: FloatArray
-    weights: FloatArray
 
 
 class _Block(NamedTuple):
@@ -584,18 +554,13 @@ class Equations(NamedTuple):
         return degrees_of_freedom(self.gram(), ridge)
 
 
-Likelihood: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray], Weighted]
-"""A function that returns the least squares problem that bounds a likelihood at the predictions.
-Its arguments are ratings, weights (zero in the padding) and predictions, `(n, length)` each.
-"""
-
-
 @dataclass(frozen=True, eq=False)
 class Rows:
     """The ratings of each row of the matrix; rows are users or actions."""
 
     tasks: tuple[Blocks, ...]
     n_rows: int
+    each: MapTasks  # how tasks are mapped
 
     @classmethod
     def from_entries(
@@ -604,7 +569,8 @@ class Rows:
         columns: IntArray,
         ratings: FloatArray,
         shape: tuple[int, int],
-        weights: FloatArray | None = None,
+        weights: FloatArray | None,
+        each: MapTasks,
     ) -> Rows:
         counts = np.bincount(rows, minlength=shape[0])
         if (rows[1:] < rows[:-1]).any():
@@ -614,21 +580,14 @@ class Rows:
         blocks = tuple(_pad(counts, columns, ratings, weights, shape[1]))
         starts = range(0, len(blocks), _BLOCKS_PER_TASK)
         tasks = tuple(blocks[start : start + _BLOCKS_PER_TASK] for start in starts)
-        return cls(tasks, shape[0])
+        return cls(tasks, shape[0], each)
 
-    def solve(
-        self,
-        others: Factors,
-        ridge: FloatArray,
-        each: MapTasks = map,
-        likelihood: Likelihood | None = None,
-        current: Factors | None = None,
-    ) -> Factors:
+    def solve(self, others: Factors, ridge: FloatArray, current: Factors | None = None) -> Factors:
         """Return the factors of these rows that minimise the objective, given the other side.
 
         `ridge` are the penalties of the rows, `(n_rows,)`. A row without ratings has a zero vector.
-        With a `likelihood`, targets and weights are computed from the predictions of the `current`
-        factors of these rows.
+        For clicks, `current` are factors of these rows, at whose predictions the likelihood is
+        bounded (`logistic_bound`).
         """
         z = np.zeros((self.n_rows, _width(others)))
 
@@ -637,10 +596,10 @@ class Rows:
             z[equations.rows] = minimum(equations.gram, equations.target, penalties)
             return 0.0
 
-        sum(self._map(others, work, each, likelihood, current))
-        return Factors(z, None) if others.biases is None else Factors(z[:, :-1], z[:, -1])
+        sum(self._map(others, work, current))
+        return Factors.of_columns(z, others.biases is not None)
 
-    def freedom(self, others: Factors, ridge: FloatArray, each: MapTasks = map) -> FloatArray:
+    def freedom(self, others: Factors, ridge: FloatArray) -> FloatArray:
         """Return the degrees of freedom of every row `(n_rows,)`; zero without ratings."""
         freedom = np.zeros(self.n_rows)
 
@@ -648,14 +607,12 @@ class Rows:
             freedom[equations.rows] = degrees_of_freedom(equations.gram, ridge[equations.rows])
             return 0.0
 
-        sum(self._map(others, work, each))
+        sum(self._map(others, work))
         return freedom
 
     def equations(
         self,
         others: Factors,
-        each: MapTasks = map,
-        likelihood: Likelihood | None = None,
         current: Factors | None = None,
         column_weights: FloatArray | None = None,
     ) -> Equations:
@@ -674,15 +631,13 @@ class Rows:
             targets[equations.rows] = equations.target
             return equations.squares
 
-        squares = sum(self._map(others, work, each, likelihood, current, column_weights))
+        squares = sum(self._map(others, work, current, column_weights))
         return Equations(products, targets, squares)
 
     def _map(
         self,
         others: Factors,
         work: Callable[[_Equations], float],
-        each: MapTasks,
-        likelihood: Likelihood | None = None,
         current: Factors | None = None,
         column_weights: FloatArray | None = None,
     ) -> Iterable[float]:
@@ -703,27 +658,26 @@ class Rows:
             if often is not None:
                 counted = often.take(block.columns)
                 weights = counted if weights is None else counted * weights
-            if likelihood is not None:
-                assert factors is not None
+            if factors is not None:
                 if weights is None:
                     weights = (block.columns < n).astype(np.float64)
                 predicted = (x @ factors[block.rows][:, :, None])[:, :, 0]
                 if offsets is not None:
                     predicted += offsets.take(block.columns)
-                y, weights = likelihood(y, weights, predicted)
+                y, weights = logistic_bound(y, weights, predicted)
             if offsets is not None:
                 y = y - offsets.take(block.columns)
             if weights is not None:  # x and y times W^1/2; in place, as new pages are slow
                 root = np.sqrt(weights)
                 x *= root.repeat(x.shape[2]).reshape(x.shape)  # quicker than broadcasting
                 y = y * root
-            if offsets is not None or likelihood is not None or often is not None:
+            if offsets is not None or factors is not None or often is not None:
                 squares = float(np.einsum("nl,nl->", y, y))
             gram = x.transpose(0, 2, 1) @ x
             target = (y[:, None, :] @ x)[:, 0]
             return _Equations(block.rows, gram, target, squares)
 
-        return each(lambda task: sum(work(equations(block)) for block in task), self.tasks)
+        return self.each(lambda task: sum(work(equations(block)) for block in task), self.tasks)
 
 
 def minimum(gram: FloatArray, target: FloatArray, ridge: FloatArray) -> FloatArray:
@@ -820,10 +774,15 @@ def _pad(
 # weighted square with weight 2 n lambda(xi) and target (c - n/2) / (2 n lambda(xi)).
 
 
-def logistic_bound(rates: FloatArray, trials: FloatArray, predicted: FloatArray) -> Weighted:
-    """Return the least squares problem that bounds clicks' likelihood at `predicted` log-odds."""
+def logistic_bound(
+    rates: FloatArray, trials: FloatArray, predicted: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the least squares problem that bounds clicks' likelihood at `predicted` log-odds.
+
+    It is the targets and the weights of all entries, `(n, length)` as the arguments.
+    """
     slope = half_slope(np.abs(predicted))
-    return Weighted((rates - 0.5) / (2 * slope), 2 * trials * slope)
+    return (rates - 0.5) / (2 * slope), 2 * trials * slope
 
 
 def logistic_deviance(

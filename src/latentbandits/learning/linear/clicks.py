@@ -25,9 +25,6 @@ class ClickBelief(NamedTuple):
     mean: FloatArray  # (n, n_states, d)
     factor: FloatArray  # (n, n_states, d, d)
 
-    def first(self, n: int) -> ClickBelief:
-        return ClickBelief(*(part[:n] for part in self))
-
 
 def prior(model: LogisticLinear, n: int) -> ClickBelief:
     """Return the prior belief of `n` users."""

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from latentbandits.learning.linear.alternating import (
-    ActionFactors,
     CompletionSettings,
+    Factors,
     Folded,
-    PrepareRatings,
     joined,
+    sum_pairs,
     users_of,
 )
 from latentbandits.learning.linear.completion import Completion
@@ -209,16 +209,15 @@ class Vectors(NamedTuple):
 class PrepareVectors:
     """A callable that computes the vectors of a partition's users from the actions' vectors."""
 
-    prepare: PrepareRatings
     settings: CompletionSettings
-    start: ActionFactors  # the users are solved for given these
+    start: Factors  # the users are solved for given these
     centre: FloatArray  # (rank,)
     root: FloatArray  # (rank, rank): the metric of the actions
     uncertain: Uncertain | None = None  # set by a variational factorisation
 
     def __call__(self, log: Log) -> Vectors:
         settings = self.settings
-        part = self.prepare(log)
+        part = sum_pairs(log)
         spread = None
         if self.uncertain is None:
             z = joined(users_of(part, self.start, settings))

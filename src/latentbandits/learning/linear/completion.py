@@ -16,7 +16,6 @@ from latentbandits.learning.linear.alternating import (
     CompletionSettings,
     KeptSweepPass,
     Link,
-    PrepareRatings,
     Ratings,
     Sweep,
     alternate,
@@ -166,7 +165,7 @@ def complete(
         part = Ratings(u, a, r, w, scatter, shape, no_keys, pool.map)
         for sorting in [pool.submit(lambda: part.by_user), pool.submit(lambda: part.by_action)]:
             sorting.result()
-        sweep = KeptSweepPass(chosen, PrepareRatings())
+        sweep = KeptSweepPass(chosen)
         found = alternate(
             lambda summariser, parameters: summariser.summarise(part, parameters),
             sweep,

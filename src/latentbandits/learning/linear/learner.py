@@ -97,22 +97,25 @@ class LinearLearner:
         rows: list[Candidate] = []
         first = min(wanted)
         largest = min(MOST_RANK, kept.n_users, kept.n_actions)
-        for rank in ranks:
+
+        def attempt(n_states: int, rank: int) -> Candidate:
             if rank not in prepared:
                 prepared[rank] = learner.prepare(kept, rank, seed)
-            rows.append(learner._try(prepared[rank], split, first, rank))
+            rows.append(learner._try(prepared[rank], split, n_states, rank))
+            return rows[-1]
+
+        for rank in ranks:
+            attempt(first, rank)
             progress.advance(1)
         if all(row.evidence is None for row in rows):
             raise LogError(rows[0].reason)
         while self.rank is None and rank < largest and lowest_rank(rows) is rows[-1]:
             rank = min(2 * rank, largest)
-            prepared[rank] = learner.prepare(kept, rank, seed)
-            rows.append(learner._try(prepared[rank], split, first, rank))
+            attempt(first, rank)
         chosen_rank = lowest_rank(rows).rank
         assert chosen_rank is not None
         for i, n_states in enumerate(n for n in wanted if n != first):
-            rows.append(learner._try(prepared[chosen_rank], split, n_states, chosen_rank))
-            if rows[-1].evidence is None:
+            if attempt(n_states, chosen_rank).evidence is None:
                 progress.advance(len(wanted) - i)
                 break
             progress.advance(1)
@@ -123,8 +126,7 @@ class LinearLearner:
             and fewest_states(of_rank) is of_rank[-1]
         ):
             more = min(round(1.3 * of_rank[-1].n_states), MOST_STATES)
-            of_rank.append(learner._try(prepared[chosen_rank], split, more, chosen_rank))
-            rows.append(of_rank[-1])
+            of_rank.append(attempt(more, chosen_rank))
         rows.sort(key=lambda row: (row.rank or 0, row.n_states))
         chosen = self.choose(rows)
         judged = judge(chosen.fit, split.held_out)

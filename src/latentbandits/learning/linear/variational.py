@@ -20,17 +20,17 @@ bound never falls:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from latentbandits.learning.backends.backend import Engine
 from latentbandits.learning.linear.alternating import (
-    ActionFactors,
     CompletionSettings,
+    Factors,
     Folded,
-    PrepareRatings,
+    RatingPass,
     Ratings,
     RatingTotals,
     RatingTotalsPass,
@@ -54,7 +54,7 @@ _LEAST = 1e-8  # lower limit of every variance, as a fraction of the rewards' va
 class Uncertain(NamedTuple):
     """The parameters of a pass: q of the actions, the users' prior and the noise."""
 
-    items: ActionFactors
+    items: Factors
     spread: FloatArray  # (n_actions, d, d): covariances of (v_a, b_a)
     mean: FloatArray  # (d,): m
     covariance: FloatArray  # (d, d): C
@@ -85,13 +85,10 @@ class RowPosteriors(NamedTuple):
     covariances: FloatArray  # (n, d, d)
 
 
-@dataclass(frozen=True, eq=False)
-class VariationalPass:
+class VariationalPass(RatingPass):
     """A pass that computes q of the users given q of the actions, and the actions' equations."""
 
-    settings: CompletionSettings
-    prepare: PrepareRatings
-    threaded: bool = True
+    threaded = True
 
     def summarise(self, part: Ratings, current: Uncertain) -> FactorSums:
         users = posterior_of_users(part, current)
@@ -125,13 +122,12 @@ def factorise(
     In the result the users' vectors have unit covariance, and `uncertain` holds the parameters of
     their posterior. `start` is the result of another factorisation of the same rank.
     """
-    prepare = PrepareRatings()
-    totals = engine.fold(RatingTotalsPass(settings, prepare), None)
+    totals = engine.fold(RatingTotalsPass(settings), None)
     current = _first(engine, settings, totals) if start is None else start
     bounds: list[float] = []
     n = float(totals.counts.sum())
     for _ in range(passes):
-        sums = engine.fold(VariationalPass(settings, prepare), current)
+        sums = engine.fold(VariationalPass(settings), current)
         current, bound = step(sums, current, totals)
         bounds.append(bound)
         if len(bounds) > 1 and bound - bounds[-2] < TOLERANCE * n:
@@ -141,7 +137,6 @@ def factorise(
     rank = white.items.vectors.shape[1]
     return Folded(
         engine,
-        prepare,
         replace(settings, rank=rank),
         white.items,
         white.items,
@@ -162,7 +157,7 @@ def step(sums: FactorSums, current: Uncertain, totals: RatingTotals) -> tuple[Un
     n, least = float(totals.counts.sum()), _least(totals)
     mean = sums.total / sums.n_users
     covariance = sums.outer / sums.n_users - np.outer(mean, mean)
-    before = joined(current.items.factors)
+    before = joined(current.items)
     second = before**2 + np.einsum("nii->ni", current.spread)
     prior = np.maximum(second[rated].mean(axis=0), least)
     gram, target = _system(sums.items, d, biases)
@@ -175,9 +170,7 @@ def step(sums: FactorSums, current: Uncertain, totals: RatingTotals) -> tuple[Un
     if biases:
         squares += float((sums.items.products[:, -1] - 2 * sums.items.targets[:, -1]).sum())
     variance = max(squares / n, least)
-    items = ActionFactors(
-        z[:, :-1] if biases else z, z[:, -1] if biases else None, current.items.mean
-    )
+    items = Factors.of_columns(z, biases, current.items.mean)
     posterior = Uncertain(items, spread, mean, covariance, variance)
     # The bound at the current q, with the m, C, Q and noise that maximise it.
     second_moments = np.maximum((z**2 + np.einsum("nii->ni", spread))[rated].mean(axis=0), least)
@@ -191,7 +184,7 @@ def step(sums: FactorSums, current: Uncertain, totals: RatingTotals) -> tuple[Un
 def posterior_of_users(part: Ratings, current: Uncertain) -> RowPosteriors:
     """Return q of the users of a partition."""
     items, biases = current.items, current.items.biases is not None
-    means = joined(items.factors)
+    means = joined(items)
     actions = RowPosteriors(means, current.spread)
     weights, weighted = _matrices(part, part.weights(None))
     sums = ExpectedEquations(
@@ -235,7 +228,7 @@ def aligned(current: Uncertain, rated: BoolArray) -> Uncertain:
     actions have mean zero and uncorrelated coordinates. Without this, passes turn towards these
     coordinates slowly. Without intercepts there is only R.
     """
-    y, rank = joined(current.items.factors), current.items.vectors.shape[1]
+    y, rank = joined(current.items), current.items.vectors.shape[1]
     d = len(current.mean)
     centre, slope = np.zeros(d), np.zeros(rank)
     if d > rank:
@@ -251,9 +244,8 @@ def aligned(current: Uncertain, rated: BoolArray) -> Uncertain:
         of_users[rank, :rank] = centre[:rank]
         shift[:rank], shift[rank] = axes.T @ slope, centre[rank]
     z = away @ of_actions.T
-    vectors, biases = (z[:, :rank], z[:, rank]) if d > rank else (z, None)
     return Uncertain(
-        ActionFactors(vectors, biases, current.items.mean),
+        Factors.of_columns(z, d > rank, current.items.mean),
         of_actions @ current.spread @ of_actions.T,
         of_users @ current.mean + shift,
         of_users @ current.covariance @ of_users.T,

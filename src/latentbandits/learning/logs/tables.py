@@ -587,7 +587,7 @@ ROW_OF_LIST = "__list"
 
 
 def by_list(frame: pl.DataFrame, name: str, place: pl.Expr, *within: str) -> pl.DataFrame:
-    """Return the rows list by list, by their place in it, with the number of their list in `ROW_OF_LIST`.
+    """Return the rows list by list, in order, with the number of their list in `ROW_OF_LIST`.
 
     Lists with the same value of `name` (and of the columns `within`) are one; a row without a value
     is a list of its own. Lists are in the order of their first rows.

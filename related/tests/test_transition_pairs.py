@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from latentbandits import BernoulliArms, GaussianArms, LinearGaussian
-from latentbandits.learning.transitions import UserSequence, fit_transition, fit_transition_pairs
+from latentbandits.learning.transitions import UserSequence, fit_transition
+from latentbandits_related import fit_transition_pairs
 
 TRANSITION = np.array([[0.9, 0.1, 0.0], [0.05, 0.8, 0.15], [0.2, 0.1, 0.7]])
 
