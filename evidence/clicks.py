@@ -228,9 +228,7 @@ def _claims(outcome: Outcome) -> list[Claim]:
 def _problem_claims(outcomes: Sequence[Outcome]) -> list[Claim]:
     leads = np.array([o.lead(o.recommended, 100).mean for o in outcomes])
     gains = np.array([_gain(o) for o in outcomes])
-    early = np.array(
-        [o.lead(o.recommended, 10).mean / o.rate("popularity", 10).mean for o in outcomes]
-    )
+    early = np.array([_early(o) for o in outcomes])
     n, needed = len(outcomes), int(np.ceil(0.95 * len(outcomes)))
     at_least = int((leads >= 0).sum())
     return [
@@ -250,6 +248,11 @@ def _gain(outcome: Outcome) -> float:
     """Return the recommended policy's gain over popularity, as a share of the true model's gain."""
     possible = outcome.lead("mIDS, true model", 100).mean
     return outcome.lead(outcome.recommended, 100).mean / possible
+
+
+def _early(outcome: Outcome) -> float:
+    """Return the recommended policy's lead over popularity in rounds 1-10, as a share."""
+    return outcome.lead(outcome.recommended, 10).mean / outcome.rate("popularity", 10).mean
 
 
 def _rows(outcome: Outcome) -> list[dict[str, Any]]:
@@ -276,10 +279,9 @@ def _problems_table(outcomes: Sequence[Outcome]) -> Table:
     rows = []
     for o in outcomes:
         cells = [o.rate(name, 100).mean for name in ("popularity", o.recommended)]
-        early = o.lead(o.recommended, 10).mean / o.rate("popularity", 10).mean
         rows.append(
             (o.name, str(len(o.fitted_rates)), o.recommended, *(f"{cell:.4f}" for cell in cells),
-             f"{o.rate('mIDS, true model', 100).mean:.4f}", f"{_gain(o):.0%}", f"{early:+.1%}")
+             f"{o.rate('mIDS, true model', 100).mean:.4f}", f"{_gain(o):.0%}", f"{_early(o):+.1%}")
         )  # fmt: skip
     columns = ("problem", "states", "recommended", "popularity", "recommended: rate",
                "mIDS, true model", "of its gain", "rounds 1-10")  # fmt: skip

@@ -62,10 +62,20 @@ class SimulatedUsers:
 
 
 class ClickingUsers(SimulatedUsers):
-    """Users of a few kinds who click or not; `means` are click rates, `(n_kinds, n_actions)`."""
+    """Users of a few kinds who click or not.
 
-    def __init__(self, means: FloatArray, n_rounds: int) -> None:
+    Args:
+        means: click rates, `(n_kinds, n_actions)`.
+        n_rounds: rounds of a session.
+        order: kinds of the users, if they are drawn in this order; None: at random.
+    """
+
+    def __init__(self, means: FloatArray, n_rounds: int, order: IntArray | None = None) -> None:
         super().__init__(means, 0.5, n_rounds)
+        self._order = order
+
+    def draw(self, n: int, rng: np.random.Generator) -> IntArray:
+        return super().draw(n, rng) if self._order is None else self._order[:n]
 
     def rewards(self, means: FloatArray, rng: np.random.Generator) -> FloatArray:
         return (rng.random(means.shape) < means).astype(np.float64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -365,7 +364,7 @@ class YardstickExperiment(Experiment):
             settings={"problems": len(problems)},
             policies=_rows(measured),
             claims=claims(measured),
-            tables=[_summary(measured, chosen), _named(measured, chosen), _choices(measured)],
+            tables=[_summary(measured, chosen), _named(measured, chosen)],
         )
 
     def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
@@ -480,9 +479,3 @@ def _named(measured: Sequence[Measured], chosen: Sequence[str]) -> Table:
         for one in measured if not one.problem.name.startswith("random")
     ]  # fmt: skip
     return Table("Ratio by problem", ("problem", *columns), list(body))
-
-
-def _choices(measured: Sequence[Measured]) -> Table:
-    counts = Counter(one.chosen.partition("(horizon")[0] for one in measured if one.chosen)
-    rows = [(name, str(count)) for name, count in counts.most_common()]
-    return Table("The policies that auto chose", ("policy", "problems"), list(rows))

@@ -16,7 +16,6 @@ from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
 
 if TYPE_CHECKING:
-    import polars
     from matplotlib.figure import Figure
 
     from latentbandits.learning.generate import KnownArms
@@ -34,16 +33,12 @@ class Job(NamedTuple):
     seed: int
 
 
-class Outcome(NamedTuple):
-    """Root mean square errors, one for each of METHODS."""
-
-    n_users: int
-    seed: int
-    means: tuple[float, ...]
-    shares: tuple[float, ...]
+Rows = Sequence[Mapping[str, Any]]
+"""Root mean square errors, `means` and `shares`, by `users`, `seed` and `method`."""
 
 
-def measure(job: Job) -> Outcome:
+def measure(job: Job) -> Rows:
+    """Return a row for each of METHODS."""
     from latentbandits.learning.generate import generate_arms
     from latentbandits.learning.mixture import decompose, fit_mixture, fit_spectral, moments
 
@@ -52,15 +47,21 @@ def measure(job: Job) -> Outcome:
     raw = decompose(moments(truth.log), n_states, seed=job.seed)
     spectral = fit_spectral(truth.log, n_states, seed=job.seed)
     em = fit_mixture(truth.log, n_states, seed=job.seed)
-    start = (
+    learned = (
         (raw.means, raw.shares),
         (spectral.fitted.means, spectral.model.state_prior),
         (em.fitted.means, em.model.state_prior),
         (truth.labelled_means(), np.bincount(truth.state, minlength=n_states) / job.n_users),
     )
-    errors = [_errors(means, shares, truth) for means, shares in start]
-    of_means, of_shares = zip(*errors, strict=True)
-    return Outcome(job.n_users, job.seed, of_means, of_shares)
+    return [
+        {"users": job.n_users, "seed": job.seed, "method": method, **_errors(*one, truth)}
+        for method, one in zip(METHODS, learned, strict=True)
+    ]
+
+
+def errors_of(rows: Rows, what: str, method: str) -> FloatArray:
+    """Return the errors of a method, one for each log."""
+    return np.array([row[what] for row in rows if row["method"] == method])
 
 
 def slope(n_users: FloatArray, errors: FloatArray, truth: IntArray) -> Estimate:
@@ -86,14 +87,14 @@ def _within(values: FloatArray, group: IntArray) -> FloatArray:
     return centred
 
 
-def _errors(means: FloatArray, shares: FloatArray, truth: KnownArms) -> tuple[float, float]:
+def _errors(means: FloatArray, shares: FloatArray, truth: KnownArms) -> dict[str, float]:
     from latentbandits.learning.learners import align
 
     order = align(means, truth.means)
-    return (
-        float(np.sqrt(np.mean((means[order] - truth.means) ** 2))),
-        float(np.sqrt(np.mean((shares[order] - truth.shares) ** 2))),
-    )
+    return {
+        "means": float(np.sqrt(np.mean((means[order] - truth.means) ** 2))),
+        "shares": float(np.sqrt(np.mean((shares[order] - truth.shares) ** 2))),
+    }
 
 
 # Test on logs of growing size the n^-1/2 rate of the moments, and their agreement with EM.
@@ -130,18 +131,20 @@ class SpectralExperiment(Experiment):
             raise ValueError("give at least two different --sizes to fit a slope")
 
     def measure(self, work: Work) -> Report:
+        import polars
+
         jobs = [
             Job(size, work.options.seed + i)
             for size in sorted(set(work.options.sizes))
             for i in range(work.options.logs)
         ]
-        outcomes = work.map(self.name, measure, jobs)
-        rows = _rows(outcomes)
+        errors = [row for rows in work.map(self.name, measure, jobs) for row in rows]
+        rows = _averages(errors)
         return Report(
             settings={"errors": rows},
-            claims=_claims(outcomes),
+            claims=_claims(errors),
             tables=[_table(rows)],
-            frames={"errors": _frame(outcomes)},
+            frames={"errors": polars.DataFrame(errors)},
         )
 
     def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
@@ -175,19 +178,18 @@ class SpectralExperiment(Experiment):
         return {"spectral": figure}
 
 
-def _claims(outcomes: Sequence[Outcome]) -> list[Claim]:
-    sizes = np.array([float(outcome.n_users) for outcome in outcomes])
-    seeds = np.array([outcome.seed for outcome in outcomes])
+def _claims(rows: Rows) -> list[Claim]:
+    sizes = errors_of(rows, "users", "moments").astype(np.float64)
+    seeds = errors_of(rows, "seed", "moments").astype(np.int64)
     claims = []
     for what in ("means", "shares"):
-        errors = np.array([getattr(outcome, what)[0] for outcome in outcomes])
-        power = slope(sizes, errors, seeds)
+        power = slope(sizes, errors_of(rows, what, "moments"), seeds)
         claim = f"the error of the moments' {what} falls with the data as about n^-1/2"
         predicted = f"power -0.5 to within {TOLERANCE:g}"
         claims.append(
             Claim(f"spectral-{what}", claim, predicted, f"power {power}", _near(power, -0.5))
         )
-    _, spectral, em, labels = np.array([outcome.means for outcome in outcomes]).T
+    spectral, em, labels = (errors_of(rows, "means", method) for method in METHODS[1:])
     ratios, allowed = spectral / em, em / labels
     return [
         *claims,
@@ -210,13 +212,16 @@ def _near(power: Estimate, expected: float) -> bool | None:
     return None if distance - 2 * power.stderr <= TOLERANCE else False
 
 
-def _rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+def _averages(errors: Rows) -> list[dict[str, Any]]:
+    """Return the mean errors of each method by size, with their standard errors."""
     rows = []
-    for size in sorted({outcome.n_users for outcome in outcomes}):
-        of_size = [outcome for outcome in outcomes if outcome.n_users == size]
-        for i, method in enumerate(METHODS):
-            means = Estimate.from_values(np.array([outcome.means[i] for outcome in of_size]))
-            shares = Estimate.from_values(np.array([outcome.shares[i] for outcome in of_size]))
+    for size in dict.fromkeys(row["users"] for row in errors):
+        of_size = [row for row in errors if row["users"] == size]
+        for method in METHODS:
+            means, shares = (
+                Estimate.from_values(errors_of(of_size, what, method))
+                for what in ("means", "shares")
+            )
             rows.append(
                 {"users": size, "method": method, "means": means.mean, "shares": shares.mean,
                  "means_stderr": means.stderr, "shares_stderr": shares.stderr}
@@ -224,7 +229,7 @@ def _rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     return rows
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def _table(rows: Rows) -> Table:
     body = []
     for size in dict.fromkeys(row["users"] for row in rows):
         of_size = [row for row in rows if row["users"] == size]
@@ -234,16 +239,3 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
         )
     columns = ("users", *(f"means: {method}" for method in METHODS), "shares: moments", "em")
     return Table("Root mean square errors, 5 states, 10 actions, 30 rounds", columns, body)
-
-
-def _frame(outcomes: Sequence[Outcome]) -> polars.DataFrame:
-    import polars
-
-    return polars.DataFrame(
-        [
-            {"users": o.n_users, "seed": o.seed, "method": method, "means": o.means[i],
-             "shares": o.shares[i]}
-            for o in outcomes
-            for i, method in enumerate(METHODS)
-        ]
-    )  # fmt: skip

@@ -48,18 +48,6 @@ LOOP, POOLED, ALONE, LOGGED = (
 )  # fmt: skip
 
 
-class _TheseUsers(ClickingUsers):
-    """Users of these kinds, who are drawn in this order."""
-
-    def __init__(self, means: FloatArray, kinds: IntArray) -> None:
-        super().__init__(means, ROUNDS)
-        self._kinds = kinds
-
-    def draw(self, n: int, rng: np.random.Generator) -> IntArray:
-        first: IntArray = self._kinds[:n]
-        return first
-
-
 @dataclass(frozen=True, eq=False)
 class Visitors:
     """A population of kinds with click rates, and the kind of each visitor."""
@@ -77,8 +65,8 @@ class Visitors:
         return cls(truth, rng.choice(KINDS, n_visitors, p=truth.shares))
 
     @property
-    def users(self) -> _TheseUsers:
-        return _TheseUsers(self.truth.means, self.kinds)
+    def users(self) -> ClickingUsers:
+        return ClickingUsers(self.truth.means, ROUNDS, self.kinds)
 
     def reward(self, regret: FloatArray) -> FloatArray:
         """Return the expected reward a round of each visitor, given the regret of the session."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evidence.bench.experiment import ERRORS, not_below
 from evidence.bench.problem import Source
 from evidence.bench.problems import coat, llm_routing, tables
 from evidence.bench.problems.llm_routing import Tenants
@@ -24,9 +25,6 @@ from latentbandits.options import Option, choose, positive
 from latentbandits.report.report import Claim, Estimate, Report, Table
 
 __all__ = ["WrittenExperiment"]
-
-ERRORS = 2.0
-"""Standard errors beyond which a difference counts."""
 
 NORMAL_95 = 1.96
 SET_ASIDE = 0.3
@@ -93,15 +91,10 @@ def judge_written(log: Log, name: str, seed: int, **options: Any) -> Written:
 def claims(one: Written) -> list[Claim]:
     """Return the claims: never clearly below popularity, and the promised gain was measured."""
     found = [
-        Claim(
-            f"{one.name} 1-{h}",
-            f"{one.policy} is not clearly below popularity on {n_users} users",
-            f"reward over popularity >= {-ERRORS * lead.stderr:.2g}",
-            f"{lead:+}",
-            lead.mean >= -ERRORS * lead.stderr,
-        )
+        not_below(f"{one.name} 1-{h}",
+                  f"{one.policy} is not clearly below popularity on {n_users} users", lead)
         for h, (lead, n_users) in one.measured.items()
-    ]
+    ]  # fmt: skip
     if one.claimed is not None and one.rounds in one.measured:
         what = f"the gain of {one.policy} in its table was measured"
         found.append(_same(f"{one.name} claim", what, one.claimed, one.measured[one.rounds][0]))

@@ -164,19 +164,22 @@ def claims(one: Mapping[str, Any]) -> list[Claim]:
     found = one["against_best"]
     if found is None:
         return []
-    name, policy = one["problem"], "auto" if one["model"] is None else (
-        f"auto ({one['model']['recommended_policy']})"
-    )  # fmt: skip
-
-    def judged(identifier: str, what: str, other: str, key: str) -> Claim:
-        lead = estimate(found, key)
-        least = -ERRORS * lead.stderr
-        predicted = f"reward over {other} >= {least:.2g}"
-        return Claim(f"{name} {identifier}", what, predicted, f"{lead:+}", lead.mean >= least)
-
+    name, model = one["problem"], one["model"]
+    policy = "auto" if model is None else f"auto ({model['recommended_policy']})"
     best = f"{policy} is within two errors of the best of the other half of the users"
-    made = [judged("best, all rounds", best, found["all_best"], "all_lead")]
+    made = [
+        not_below(f"{name} best, all rounds", best, estimate(found, "all_lead"), found["all_best"])
+    ]
     if one["horizon"] > FIRST:
-        made.append(judged(f"best, rounds 1-{FIRST}", best, found["first_best"], "first_lead"))
+        lead, other = estimate(found, "first_lead"), found["first_best"]
+        made.append(not_below(f"{name} best, rounds 1-{FIRST}", best, lead, other))
     early = f"{policy} is not below popularity in rounds 1-{FIRST}"
-    return [*made, judged("early", early, "popularity", "first_over_popularity")]
+    lead = estimate(found, "first_over_popularity")
+    return [*made, not_below(f"{name} early", early, lead)]
+
+
+def not_below(name: str, claim: str, lead: Estimate, other: str = "popularity") -> Claim:
+    """Return the claim that a lead is not below zero by more than two standard errors."""
+    least = -ERRORS * lead.stderr
+    predicted = f"reward over {other} >= {least:.2g}"
+    return Claim(name, claim, predicted, f"{lead:+}", lead.mean >= least)

@@ -10,6 +10,7 @@ from latentbandits.models.visit import Visit
 from latentbandits.testing import check_policy
 from latentbandits_related import ParticleMF
 from latentbandits_related.per_user import PerUser
+from latentbandits_related.reproduce.factorisation import PrintedParticleMF
 
 N, M = 4, 5
 
@@ -92,13 +93,6 @@ def test_two_particles_by_hand():
     np.testing.assert_allclose(actual[0], expected)
 
 
-class AsPrinted(ParticleMF):
-    def _variance(self, factor, spread, row):
-        return (
-            1 / self.noise**2 + (row[..., None, :] @ factor.precision @ row[..., None])[..., 0, 0]
-        )
-
-
 def test_the_posterior_of_a_single_cell_is_right():
     """One cell, one reward: the mean of U V of 40 populations within 5 standard errors of a grid's.
 
@@ -108,7 +102,7 @@ def test_the_posterior_of_a_single_cell_is_right():
     u, v = np.meshgrid(grid, grid, indexing="ij")
     density = np.exp(-0.5 * (u**2 + v**2) - 0.5 * ((2.0 - u * v) / 0.7) ** 2)
     expected = (density * u * v).sum() / density.sum()
-    for kind, right in ((ParticleMF, True), (AsPrinted, False)):
+    for kind, right in ((ParticleMF, True), (PrintedParticleMF, False)):
         means = [
             float((belief.users * belief.items).mean())
             for belief in (
@@ -121,17 +115,16 @@ def test_the_posterior_of_a_single_cell_is_right():
         assert (abs(np.mean(means) - expected) < 5 * error) == right
 
 
+def features(n, rng):
+    return Visit(rng.integers(N, size=n), rng.normal(size=(n, M, 2)))
+
+
+TWO_STATES = LinearGaussian([[1.0, 0.0], [0.0, 1.0]], 0.5, np.tile(np.eye(2), (2, 1, 1)))
 CONTEXT = {
     "TS": (TS(M), ids),
     "UCB1": (UCB1(M), ids),
-    "LinUCB": (
-        LinUCB(2),
-        lambda n, rng: Visit(rng.integers(N, size=n), rng.normal(size=(n, M, 2))),
-    ),
-    "mmTS": (
-        mmTS(LinearGaussian([[1.0, 0.0], [0.0, 1.0]], 0.5, np.tile(np.eye(2), (2, 1, 1)))),
-        lambda n, rng: Visit(rng.integers(N, size=n), rng.normal(size=(n, M, 2))),
-    ),
+    "LinUCB": (LinUCB(2), features),
+    "mmTS": (mmTS(TWO_STATES), features),
 }
 
 

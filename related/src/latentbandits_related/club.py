@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -77,8 +77,6 @@ class CLUB(ClusteredUCB[ClubBelief]):
     >>> belief.component
     array([[0, 0, 0]])
     """
-
-    order_free: ClassVar[bool] = False
 
     n_users: int
     n_features: int

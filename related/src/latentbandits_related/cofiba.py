@@ -143,7 +143,7 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
         gram, products = belief.gram.copy(), belief.products.copy()
         gram[population, user] += x[:, :, None] * x[:, None, :]
         products[population, user] += x * outcome.reward[:, None]
-        graphs = (array.copy() for array in belief[3:])
+        graphs: Any = (array.copy() for array in belief[3:])
         after = CofibaBelief(belief.rounds + 1, gram, products, *graphs)
         for b, (i, item) in enumerate(zip(user.tolist(), outcome.action.tolist(), strict=True)):
             self._cut(after, b, i, item)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,8 +62,6 @@ class DynUCB(ClusteredUCB[DynBelief]):
     >>> belief.weights
     array([[[0. , 0.4]]])
     """
-
-    order_free: ClassVar[bool] = False
 
     n_users: int
     n_features: int

@@ -7,7 +7,7 @@ edge that was cut, in chunks (copy-on-write), so its size is the number of edges
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,21 +24,8 @@ class Flags(NamedTuple):
     cut: BoolArray  # (B, FLAGS)
 
 
-class Graph(Protocol):
-    """A fixed graph on nodes 0 to n_nodes - 1; each undirected edge has one number."""
-
-    @property
-    def n_nodes(self) -> int: ...
-
-    @property
-    def n_edges(self) -> int: ...
-
-    def edges(self, node: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        """Return (source, neighbour, edge number) of all edges at the nodes `(m,)`."""
-
-
 class CompleteGraph:
-    """Every pair of nodes has an edge; nothing is stored.
+    """Every pair of nodes 0 to n_nodes - 1 has an edge, with one number; nothing is stored.
 
     >>> CompleteGraph(3).edges(np.array([1]))[1]
     array([0, 2])
@@ -49,6 +36,7 @@ class CompleteGraph:
         self.n_edges = n_nodes * (n_nodes - 1) // 2
 
     def edges(self, node: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Return (source, neighbour, edge number) of all edges at the nodes `(m,)`."""
         others = np.arange(self.n_nodes - 1)
         neighbour = (others + (others >= node[:, None])).ravel()
         source = np.repeat(node, self.n_nodes - 1)
@@ -73,10 +61,15 @@ class SparseGraph:
         self._start = np.searchsorted(ends[order, 0], np.arange(n_nodes + 1))
 
     def edges(self, node: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Return (source, neighbour, edge number) of all edges at the nodes `(m,)`."""
         size = self._start[node + 1] - self._start[node]
         offset = np.arange(int(size.sum())) - np.repeat(size.cumsum() - size, size)
         place = np.repeat(self._start[node], size) + offset
         return np.repeat(node, size), self._neighbour[place], self._edge[place]
+
+
+Graph = CompleteGraph | SparseGraph
+"""A fixed graph; each undirected edge has one number."""
 
 
 def random_graph(n_nodes: int, probability: float, rng: np.random.Generator) -> SparseGraph:

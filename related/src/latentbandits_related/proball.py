@@ -77,10 +77,9 @@ class ProBALL(LargestScore[RoundSums]):
 
     def __post_init__(self) -> None:
         columns = checks.finite_array("basis", self.basis, (2,))
-        d, k = columns.shape
-        if k > d:
+        if columns.shape[1] > columns.shape[0]:
             raise ValueError(f"basis must be (d, k) with k <= d; got {columns.shape}")
-        gap = np.abs(columns.T @ columns - np.eye(k)).max()
+        gap = np.abs(columns.T @ columns - np.eye(columns.shape[1])).max()
         if gap > 1e-6:
             raise ValueError(
                 f"basis must have orthonormal columns; U'U differs from I by {gap:.2g}: take the "
@@ -91,12 +90,9 @@ class ProBALL(LargestScore[RoundSums]):
         if not (math.isfinite(self.error) and self.error >= 0):
             raise ValueError(f"error must be a finite number of at least zero; got {self.error}")
         checks.positive_count("horizon", self.horizon)
-        for name in ("noise", "ridge", "bound", "length", "scale"):
-            checks.positive_number(name, getattr(self, name))
-        for name, usual in (("tau", float(d)), ("threshold", math.sqrt(d))):
-            value = getattr(self, name)
-            value = usual if value is None else checks.positive_number(name, value)
-            object.__setattr__(self, name, value)
+        for name in ("noise", "ridge", "bound", "length", "scale", "tau", "threshold"):
+            if getattr(self, name) is not None:
+                checks.positive_number(name, getattr(self, name))
         object.__setattr__(self, "basis", checks.frozen(columns))
 
     def init(self, n_sessions: int = 1) -> RoundSums:
@@ -116,7 +112,10 @@ class ProBALL(LargestScore[RoundSums]):
             asked.context @ self.basis,
         )  # fmt: skip
         low = mean + (radius + bias * np.sqrt(rounds)) * width + bias
-        early = self.error * np.sqrt(self.tau * rounds) < self.threshold
+        d = len(self.basis)
+        tau = d if self.tau is None else self.tau
+        threshold = math.sqrt(d) if self.threshold is None else self.threshold
+        early = self.error * np.sqrt(tau * rounds) < threshold
         if self.combine == "switch" and early.all():
             return low
         mean, width, radius = self._regression(belief.gram, belief.products, asked.context)

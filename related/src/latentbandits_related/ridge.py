@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -52,11 +52,13 @@ def put_one(
     rows: tuple[ChunkT, ...], population: int, row: int, value: ChunkT
 ) -> tuple[ChunkT, ...]:
     """Return chunks of regressions or sums with one row of one population replaced."""
+    result = list(rows)
     place, inside = divmod(row, chunks.ROWS)
     fields = [field.copy() for field in rows[place]]
     for field, new in zip(fields, value, strict=True):
         field[population, inside] = new
-    return (*rows[:place], type(value)(*fields), *rows[place + 1 :])
+    result[place] = value._make(fields)
+    return tuple(result)
 
 
 def optimistic_index(
@@ -88,6 +90,8 @@ def confidence(rounds: FloatArray | float) -> Any:
 
 class ClusteredUCB(ScoredPopulation[BeliefT], ABC):
     """The frame of LinUCB on the pooled regression of the user who asks."""
+
+    order_free: ClassVar[bool] = False
 
     n_users: int
     n_features: int

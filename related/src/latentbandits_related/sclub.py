@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,8 +74,6 @@ class SCLUB(ClusteredUCB[SclubBelief]):
     >>> belief.set_of
     array([[0, 0, 0]])
     """
-
-    order_free: ClassVar[bool] = False
 
     n_users: int
     n_features: int

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,10 @@ COMPONENTS = 15
 QUANTILE = 0.84  # quantile of the normal distribution at mean + 1 standard deviation
 PHASED = "Phased, mmBayesUCB(.84)"
 
-Maker = Callable[[int], Callable[[Any], AnyPolicy]]
-"""A function of the number of users that returns a maker of the policy, given the run's truth."""
+Maker = Callable[[int, Any], AnyPolicy]
+"""A function of the number of users and of the run's truth that returns a policy."""
+
+Numbers = tuple[float, float, int]
 
 
 def bayes_ucb(model: LinearGaussian) -> CheckedPolicy[Any]:
@@ -46,73 +49,49 @@ def phased(n_users: int, deploy: Any, first: int) -> Phased:
     return Phased(bayes_ucb(prior), learner, deploy, n_users, D, first=first)
 
 
-def _makers(first: int) -> dict[str, Maker]:
+def policies(first: int) -> dict[str, tuple[Maker, Numbers, Numbers | None]]:
+    """Return each row's maker, and its references on 200 and on 1,000 users; None: not played."""
     shared = {"prior_spread": SCALE, "hyper_spread": SCALE}
     return {
-        "LinUCB, one for all": lambda n: lambda truth: GroupedLinUCB(D, np.zeros(n, int)),
-        "LinUCB per user": lambda n: lambda truth: GroupedLinUCB(D, np.arange(n)),
-        "LinUCB, true clusters": lambda n: lambda truth: GroupedLinUCB(D, truth.crowd.groups),
-        "CLUB, sparse, alpha2 .5": lambda n: lambda t: CLUB(n, D, alpha2=0.5, graph="sparse"),
-        "CLUB, sparse, alpha2 1": lambda n: lambda t: CLUB(n, D, alpha2=1.0, graph="sparse"),
-        "CLUB, cluster size, alpha2 1": lambda n: (
-            lambda t: CLUB(n, D, alpha2=1.0, graph="sparse", n_clusters=CLUSTERS)
-        ),
-        "CLUB, complete, alpha2 1": lambda n: lambda t: CLUB(n, D, alpha2=1.0),
-        "CLUB, complete, alpha2 .7": lambda n: lambda t: CLUB(n, D, alpha2=0.7),
-        "SCLUB, a_theta 1": lambda n: lambda t: SCLUB(n, D),
-        "SCLUB, a_theta .7": lambda n: lambda t: SCLUB(n, D, a_theta=0.7),
-        "DynUCB, k=10": lambda n: lambda t: DynUCB(n, D, n_clusters=10),
-        "DynUCB, k=20": lambda n: lambda t: DynUCB(n, D, n_clusters=20),
-        "COFIBA, alpha2 .3": lambda n: lambda t: COFIBA(n, t.items, alpha2=0.3),
-        "COFIBA, alpha2 .1": lambda n: lambda t: COFIBA(n, t.items, alpha2=0.1),
-        "LinTS per user": lambda n: lambda t: PerUser(LinTS(D, NOISE, SCALE), n),
-        "HierTS": lambda n: lambda t: HierTS(n, D, NOISE, **shared),
-        "HierUCB": lambda n: lambda t: HierUCB(n, D, NOISE, **shared),
-        "Phased, mmTS": lambda n: lambda t: phased(n, mmTS, first),
-        PHASED: lambda n: lambda t: phased(n, bayes_ucb, first),
-    }
-
-
-REFERENCES: Mapping[str, Reference] = {
-    "LinUCB, one for all": Reference(9323, 106, 3),
-    "LinUCB per user": Reference(2096, 14, 3),
-    "LinUCB, true clusters": Reference(196, 8, 3),
-    "CLUB, sparse, alpha2 .5": Reference(2236, 49, 3),
-    "CLUB, sparse, alpha2 1": Reference(3225, 40, 3),
-    "CLUB, cluster size, alpha2 1": Reference(3933, 120, 2),
-    "CLUB, complete, alpha2 1": Reference(4173, 205, 3),
-    "CLUB, complete, alpha2 .7": Reference(3006, 20, 2),
-    "SCLUB, a_theta 1": Reference(2046, 45, 2),
-    "SCLUB, a_theta .7": Reference(2023, 11, 2),
-    "DynUCB, k=10": Reference(1981, 345, 3),
-    "DynUCB, k=20": Reference(1237, 46, 3),
-    "COFIBA, alpha2 .3": Reference(9215, 14, 2),
-    "COFIBA, alpha2 .1": Reference(8961, 61, 2),
-    "LinTS per user": Reference(3279, 22, 3),
-    "HierTS": Reference(3071, 34, 3),
-    "HierUCB": Reference(1927, 32, 3),
-    "Phased, mmTS": Reference(1619, 25, 3),
-    PHASED: Reference(1055, 8, 3),
-}
-MANY: Mapping[str, Reference] = {
-    "LinUCB, one for all": Reference(9323, 336, 2),
-    "LinUCB per user": Reference(5666, 44, 2),
-    "LinUCB, true clusters": Reference(213, 16, 2),
-    "HierUCB": Reference(4801, 98, 2),
-    "DynUCB, k=20": Reference(5659, 70, 2),
-    "Phased, mmTS": Reference(4112, 43, 2),
-    PHASED: Reference(2840, 47, 2),
-}
+        "LinUCB, one for all": (lambda n, t: GroupedLinUCB(D, np.zeros(n, int)),
+                                (9323, 106, 3), (9323, 336, 2)),
+        "LinUCB per user": (lambda n, t: GroupedLinUCB(D, np.arange(n)),
+                            (2096, 14, 3), (5666, 44, 2)),
+        "LinUCB, true clusters": (lambda n, t: GroupedLinUCB(D, t.crowd.groups),
+                                  (196, 8, 3), (213, 16, 2)),
+        "CLUB, sparse, alpha2 .5": (lambda n, t: CLUB(n, D, alpha2=0.5, graph="sparse"),
+                                    (2236, 49, 3), None),
+        "CLUB, sparse, alpha2 1": (lambda n, t: CLUB(n, D, alpha2=1.0, graph="sparse"),
+                                   (3225, 40, 3), None),
+        "CLUB, cluster size, alpha2 1": (
+            lambda n, t: CLUB(n, D, alpha2=1.0, graph="sparse", n_clusters=CLUSTERS),
+            (3933, 120, 2), None),
+        "CLUB, complete, alpha2 1": (lambda n, t: CLUB(n, D, alpha2=1.0), (4173, 205, 3), None),
+        "CLUB, complete, alpha2 .7": (lambda n, t: CLUB(n, D, alpha2=0.7), (3006, 20, 2), None),
+        "SCLUB, a_theta 1": (lambda n, t: SCLUB(n, D), (2046, 45, 2), None),
+        "SCLUB, a_theta .7": (lambda n, t: SCLUB(n, D, a_theta=0.7), (2023, 11, 2), None),
+        "DynUCB, k=10": (lambda n, t: DynUCB(n, D, n_clusters=10), (1981, 345, 3), None),
+        "DynUCB, k=20": (lambda n, t: DynUCB(n, D, n_clusters=20), (1237, 46, 3), (5659, 70, 2)),
+        "COFIBA, alpha2 .3": (lambda n, t: COFIBA(n, t.items, alpha2=0.3), (9215, 14, 2), None),
+        "COFIBA, alpha2 .1": (lambda n, t: COFIBA(n, t.items, alpha2=0.1), (8961, 61, 2), None),
+        "LinTS per user": (lambda n, t: PerUser(LinTS(D, NOISE, SCALE), n), (3279, 22, 3), None),
+        "HierTS": (lambda n, t: HierTS(n, D, NOISE, **shared), (3071, 34, 3), None),
+        "HierUCB": (lambda n, t: HierUCB(n, D, NOISE, **shared), (1927, 32, 3), (4801, 98, 2)),
+        "Phased, mmTS": (lambda n, t: phased(n, mmTS, first), (1619, 25, 3), (4112, 43, 2)),
+        PHASED: (lambda n, t: phased(n, bayes_ucb, first), (1055, 8, 3), (2840, 47, 2)),
+    }  # fmt: skip
 
 
 def columns(quick: bool) -> list[Column]:
     runs, rounds, first = (2, 80, 60) if quick else (3, ROUNDS, 2000)
-    makers = _makers(first)
-
-    def column(name: str, n_users: int, references: Mapping[str, Any]) -> Column:
+    columns = []
+    for place, n_users in enumerate((20, 40) if quick else (200, 1000)):
         rows = {}
-        for row, reference in references.items():
-            by_id = row.startswith("COFIBA")
+        for name, (make, *references) in policies(first).items():
+            reference = references[place]
+            if reference is None:
+                continue
+            by_id = name.startswith("COFIBA")
             world = Population(
                 clustered_users(n_users, CLUSTERS, D),
                 unit_items(ITEMS, D),
@@ -120,13 +99,10 @@ def columns(quick: bool) -> list[Column]:
                 n_shown=SHOWN,
                 item_ids=by_id,
             )
-            rows[row] = Row(world, makers[row](n_users), reference, 2 if by_id else None)
-        return Column(name, rows, runs, rounds)
-
-    few = {name: REFERENCES.get(name) for name in makers}
-    if quick:
-        return [column("20 users", 20, few), column("40 users", 40, MANY)]
-    return [column("200 users", 200, few), column("1000 users", 1000, MANY)]
+            maker = partial(make, n_users)
+            rows[name] = Row(world, maker, Reference(*reference), 2 if by_id else None)
+        columns.append(Column(f"{n_users} users", rows, runs, rounds))
+    return columns
 
 
 TABLE = RelatedTable(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +20,12 @@ from latentbandits_related.reproduce.baselines import RidgeALS
 from latentbandits_related.reproduce.table import Column, Reference, RelatedTable, Row, always
 
 USERS, ITEMS, RANK, NOISE, ROUNDS = 50, 60, 3, 0.25, 10_000
+CONCENTRATIONS, REFERENCE_RUNS = (0.5, 0.1), 3
 KNOWN = "TS, item factors known"
 MOMENTS = "TS, item factors and moments of users known"
+
+Pair = tuple[tuple[float, float] | None, tuple[float, float] | None]
+"""Mean and standard error of the reference, by concentration."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,30 +39,12 @@ class PrintedParticleMF(ParticleMF):
 
 def columns(quick: bool) -> list[Column]:
     runs, rounds = (2, 40) if quick else (6, ROUNDS)
-    return [
-        _column(0.5, runs, rounds, {
-            "UCB per cell": Reference(2812, 50, 3),
-            "TS per cell": Reference(2184, 31, 3),
-            "TS, one for all": Reference(486, 69, 3),
-            "ParticleMF": Reference(508, 14, 3),
-            "ParticleMF, weights as printed": Reference(561, 50, 3),
-            "ridge ALS": Reference(954, 80, 3),
-            KNOWN: Reference(358, 17, 3),
-        }),
-        _column(0.1, runs, rounds, {
-            "TS per cell": Reference(2036, 26, 3),
-            "TS, one for all": Reference(765, 225, 3),
-            "ParticleMF": Reference(523, 91, 3),
-            "ParticleMF, weights as printed": Reference(682, 62, 3),
-            "ridge ALS": Reference(914, 26, 3),
-            KNOWN: Reference(323, 23, 3),
-        }),
-    ]  # fmt: skip
+    return [_column(place, runs, rounds) for place in range(len(CONCENTRATIONS))]
 
 
-def _column(
-    concentration: float, runs: int, rounds: int, references: dict[str, Reference]
-) -> Column:
+def _column(place: int, runs: int, rounds: int) -> Column:
+    concentration = CONCENTRATIONS[place]
+
     def users(n_runs: int, rng: np.random.Generator) -> Crowd:
         return Crowd(rng.dirichlet(np.full(RANK, concentration), size=(n_runs, USERS)))
 
@@ -65,27 +52,32 @@ def _column(
         return rng.random((n_runs, ITEMS, RANK))
 
     ts = TS(ITEMS, NOISE, 0.5, (1 / 12) ** 0.5)
-    particles = dict(rank=RANK, noise=NOISE, centre=0.5, user_spread=0.5, item_spread=0.5)
+    particles: dict[str, Any] = dict(
+        rank=RANK, noise=NOISE, centre=0.5, user_spread=0.5, item_spread=0.5
+    )
     # The prior of a user's weights in the reference is assumed to be N(0, I), the default of
     # particle Thompson sampling. A prior with the moments of the Dirichlet does better.
     plain = LinearGaussian(np.zeros((1, RANK)), NOISE, np.eye(RANK)[None])
     moment = (np.eye(RANK) - 1 / RANK) / RANK / (RANK * concentration + 1) + 1e-9 * np.eye(RANK)
     factors = LinearGaussian(np.full((1, RANK), 1 / RANK), NOISE, moment[None])
-    policies: dict[str, AnyPolicy] = {
-        "UCB per cell": PerUser(UCB1(ITEMS, NOISE), USERS),
-        "TS per cell": PerUser(ts, USERS),
-        "TS, one for all": PerUser(ts, USERS, shared=True),
-        "ParticleMF": ParticleMF(USERS, ITEMS, **particles),  # type: ignore[arg-type]
-        "ParticleMF, weights as printed": PrintedParticleMF(USERS, ITEMS, **particles),  # type: ignore[arg-type]
-        "NMFBandit": NMFBandit(USERS, ITEMS, RANK),
-        "ridge ALS": RidgeALS(USERS, ITEMS, RANK),
-        KNOWN: PerUser(mmTS(plain), USERS),
-        MOMENTS: PerUser(mmTS(factors), USERS),
-    }
+    policies: dict[str, tuple[AnyPolicy, Pair | None]] = {
+        "UCB per cell": (PerUser(UCB1(ITEMS, NOISE), USERS), ((2812, 50), None)),
+        "TS per cell": (PerUser(ts, USERS), ((2184, 31), (2036, 26))),
+        "TS, one for all": (PerUser(ts, USERS, shared=True), ((486, 69), (765, 225))),
+        "ParticleMF": (ParticleMF(USERS, ITEMS, **particles), ((508, 14), (523, 91))),
+        "ParticleMF, weights as printed": (
+            PrintedParticleMF(USERS, ITEMS, **particles), ((561, 50), (682, 62))),
+        "NMFBandit": (NMFBandit(USERS, ITEMS, RANK), None),
+        "ridge ALS": (RidgeALS(USERS, ITEMS, RANK), ((954, 80), (914, 26))),
+        KNOWN: (PerUser(mmTS(plain), USERS), ((358, 17), (323, 23))),
+        MOMENTS: (PerUser(mmTS(factors), USERS), None),
+    }  # fmt: skip
     rows = {}
-    for name, policy in policies.items():
+    for name, (policy, pair) in policies.items():
         world = Population(users, items, NOISE, item_ids=name not in (KNOWN, MOMENTS))
-        rows[name] = Row(world, always(policy), references.get(name))
+        value = None if pair is None else pair[place]
+        reference = None if value is None else Reference(*value, REFERENCE_RUNS)
+        rows[name] = Row(world, always(policy), reference)
     return Column(f"c={concentration:g}", rows, runs, rounds)
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from latentbandits.models.checks import BoolArray, IntArray
+from latentbandits.models.checks import IntArray
 
 ROWS = 256
 ChunkT = TypeVar("ChunkT", bound=tuple[Any, ...])
@@ -68,21 +68,14 @@ def take(chunks: tuple[ChunkT, ...], row: IntArray, rows: int = ROWS) -> ChunkT:
 
 
 def put(
-    chunks: tuple[ChunkT, ...],
-    row: IntArray,
-    values: ChunkT,
-    where: BoolArray | None = None,
-    rows: int = ROWS,
+    chunks: tuple[ChunkT, ...], row: IntArray, values: ChunkT, rows: int = ROWS
 ) -> tuple[ChunkT, ...]:
     """Return chunks with one row of each population replaced; untouched chunks are shared."""
-    population = np.arange(len(row)) if where is None else np.flatnonzero(where)
-    if len(population) == 0:
-        return chunks
-    place, inside = np.divmod(row[population], rows)
+    place, inside = np.divmod(row, rows)
     result = list(chunks)
     for c in [int(place[0])] if len(place) == 1 else np.unique(place).tolist():
         mine = place == c
-        some, there = population[mine], inside[mine]
+        some, there = np.flatnonzero(mine), inside[mine]
         fields = []
         for old, new in zip(chunks[c], values, strict=True):
             field = old.copy()
