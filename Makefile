@@ -2,15 +2,17 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Two processes of tests, each with one thread: more only wait for each other on two cores.
-PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+# Two processes of tests, each with one thread: more only wait for each other on two cores. Compiled
+# modules are kept (an empty PYTHONDONTWRITEBYTECODE is off): tests start hundreds of processes.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+  $(BIN)/python -m pytest -n 2
 .DEFAULT_GOAL := help
 .SECONDEXPANSION:
 
 # The site needs the library with all extras, and its generator; it shares the environment of the tests if there is one.
 DOCS = $(if $(wildcard $(VENV)/ready),$(VENV),$(VENV)-docs)
 
-.PHONY: help demo paper test test-all docs bench mutate format clean
+.PHONY: help demo paper test types tests test-all docs bench mutate format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,8 +49,14 @@ paper: $(VENV)/demo  ## the paper's synthetic experiment with all its claims, ab
 test: $(VENV)/ready  ## format, lint, types, import contract, and all tests but the slow ones
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(MAKE) --no-print-directory --jobs 2 types tests
+
+# mypy is one process for half a minute in a fresh clone: it runs beside the tests.
+types: $(VENV)/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+tests: $(VENV)/ready
 	$(PYTEST) --doctest-modules -m "not slow" src related/src evidence
 	$(PYTEST) -m "not slow" --durations=25 tests related/tests
 

@@ -24,7 +24,7 @@ def ids(n, rng):
     [
         COFIBA(5, ITEMS, alpha2=0.3),
         NMFBandit(5, 6, rank=2, first=3),
-        NMFBandit(5, 6, rank=2, first=3, exploration=0.01),
+        NMFBandit(5, 6, rank=1, first=3, exploration=0.01),
     ],
     ids=["COFIBA", "NMF", "NMF greedy"],
 )

@@ -22,13 +22,14 @@ def arms(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
 
 @pytest.fixture(scope="package", autouse=True)
 def few_tuned_users() -> Iterator[None]:
-    """Simulate a quarter of the users with whom `fit` compares policies.
+    """Simulate few of the users with whom `fit` compares policies.
 
     That is most of the time of a fit of a small log. Tests here ask for the model and the report;
     how good the recommended policy is, is tested with all users (`tests/statistical`).
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verdict, "EFFORT", verdict.EFFORT / 4)
+        patch.setattr(verdict, "EFFORT", verdict.EFFORT / 10)
+        patch.setattr(verdict, "_SIMULATED_USERS", 200)
         yield
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from latentbandits.learning.assess import comparisons
-from latentbandits.learning.assess.comparisons import SAMPLED_USERS, choose_kind
+from latentbandits.learning.assess.comparisons import choose_kind
 from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.fitting import fit, split_users
 from latentbandits.learning.generate import generate_arms
@@ -35,7 +35,7 @@ def rated(n_users=400, n_actions=12, per_user=8, seed=0):
 )
 def test_the_kind_of_a_small_catalogue_follows_the_data(log, kind):
     """Tastes without groups are linear, groups are arms; the report says by how much."""
-    report = fit(log, bootstrap=0).report
+    report = fit(log, bootstrap=0, assess=False).report
     assert report["settings"]["kind"] == kind
     kinds = report["kinds"]
     assert kinds["chosen"] == kind
@@ -64,18 +64,19 @@ def by_taste(rng, n_users, n_actions):
 @pytest.mark.parametrize(
     ("log", "kind", "sampled"),
     [
-        (clicked(600, by_group, 25), "arms", True),
+        (clicked(300, by_group, 25), "arms", True),
         pytest.param(clicked(600, by_taste, 40), "linear", False, marks=pytest.mark.slow),
-        (rated(600), "linear", False),
+        (rated(300), "linear", False),
     ],
     ids=["groups", "clicks by taste", "ratings by taste"],
 )
 def test_a_sample_of_users_decides_only_what_all_users_decide(log, kind, sampled, monkeypatch):
     """Arms that are clearly better on a sample are better on all users; else all are asked."""
+    monkeypatch.setattr(comparisons, "SAMPLED_USERS", 150)
     kinds = fit(log, bootstrap=0, assess=False).report["kinds"]
     assert kinds["chosen"] == kind
-    assert kinds["sampled_users"] == (SAMPLED_USERS if sampled else None)
-    assert (f"learned from {SAMPLED_USERS} users" in kinds["sentence"]) is sampled
+    assert kinds["sampled_users"] == (150 if sampled else None)
+    assert ("learned from 150 users" in kinds["sentence"]) is sampled
     monkeypatch.setattr(comparisons, "SAMPLED_USERS", log.n_users)
     every = fit(log, bootstrap=0, assess=False).report["kinds"]
     assert (every["chosen"], every["sampled_users"]) == (kind, None)
@@ -84,8 +85,9 @@ def test_a_sample_of_users_decides_only_what_all_users_decide(log, kind, sampled
 
 def test_an_option_of_one_kind_leaves_the_other_out():
     log = generate_arms(n_users=200, n_rounds=20, n_states=2, n_actions=4).log
-    assert fit(log, rank=2, bootstrap=0).report["settings"]["kind"] == "linear"
-    report = fit(log, method="spectral", states=2, bootstrap=0).report
+    options = {"bootstrap": 0, "assess": False}
+    assert fit(log, rank=2, **options).report["settings"]["kind"] == "linear"
+    report = fit(log, method="spectral", states=2, **options).report
     assert (report["settings"]["kind"], report["kinds"]) == ("arms", None)
 
 
@@ -94,7 +96,7 @@ def test_equal_models_are_arms():
     rng = np.random.default_rng(2)
     users = np.repeat(np.arange(300), 6)
     table = {"u": users, "a": rng.integers(0, 3, 1800), "r": rng.standard_normal(1800)}
-    report = fit(read_log(table, "u", "a", "r"), bootstrap=0).report
+    report = fit(read_log(table, "u", "a", "r"), bootstrap=0, assess=False).report
     assert report["settings"]["kind"] == "arms"
     assert report["kinds"]["replay"] is not None  # it was asked, because evidence is not clear
 

@@ -60,10 +60,11 @@ def test_an_earlier_model_is_one_of_the_starts() -> None:
 
 
 def test_fit_takes_an_earlier_model_and_is_never_worse_for_it() -> None:
-    cold = fit(GENERATED.log, states=4, bootstrap=0)
-    warm = fit(GENERATED.log, states=4, bootstrap=0, earlier=(cold.model, cold.catalogue))
+    options = {"states": 4, "bootstrap": 0, "assess": False}
+    cold = fit(GENERATED.log, **options)
+    warm = fit(GENERATED.log, **options, earlier=(cold.model, cold.catalogue))
     elbos = [one.report["selection"][0]["elbo"] for one in (cold, warm)]
     assert elbos[1] >= elbos[0] - 0.01
     wrong = GaussianArms(np.zeros((2, 3)), 1.0)  # other states and other actions: no start at all
-    other = fit(GENERATED.log, states=4, bootstrap=0, earlier=(wrong, None))
+    other = fit(GENERATED.log, **options, earlier=(wrong, None))
     np.testing.assert_allclose(other.model.means, cold.model.means)

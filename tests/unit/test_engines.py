@@ -58,8 +58,8 @@ def partitions_of(source, folder, columns=COLUMNS):
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_partitions_hold_the_log(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(out_of_core, "CHUNK", 3_000)
-    source = write_folder(table(), tmp_path / "log", kind=kind)
+    monkeypatch.setattr(out_of_core, "CHUNK", 1_000)
+    source = write_folder(table(n_rows=7_000), tmp_path / "log", kind=kind)
     log = read_log(str(source), "user", "item", "rating", order="time")
     actual = partitions_of(source, tmp_path / "parts")
     assert (actual.n_users, actual.n_rows) == (log.n_users, log.n_events)
@@ -77,7 +77,7 @@ def test_few_and_many_users(tmp_path, n_users):
 
 
 def test_whole_numbers_as_floats_are_the_same_ids(tmp_path):
-    frame = table().with_columns(pl.col("item").cast(pl.Float64))
+    frame = table(n_users=100, n_rows=2_000).with_columns(pl.col("item").cast(pl.Float64))
     source = write_folder(frame, tmp_path / "log")
     log = read_log(str(source), "user", "item", "rating", order="time")
     assert log.action_ids[1] == "7"
@@ -115,11 +115,11 @@ def test_a_missing_column_and_a_log_of_one_user_are_refused(tmp_path):
 
 
 def test_partitions_of_another_log_are_refused(tmp_path):
-    source = write_folder(table(), tmp_path / "log")
+    source = write_folder(table(n_rows=3_000), tmp_path / "log")
     with pytest.raises(LogError, match=r"must be a folder.*part-0.parquet is a file"):
         fit(str(source), user="user", action="item", reward="rating", engine="out_of_core",
             partitions=source / "part-0.parquet")  # fmt: skip
-    other = write_folder(table(seed=1), tmp_path / "other")
+    other = write_folder(table(n_rows=3_000, seed=1), tmp_path / "other")
     made = partitions_of(source, tmp_path / "parts")
     assert open_partitions(tmp_path / "parts", str(source), COLUMNS) == made
     with pytest.raises(LogError, match="partitions of another log: its files are"):

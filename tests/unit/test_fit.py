@@ -92,19 +92,20 @@ def test_linear_finds_the_states(linear):
 
 
 def test_the_same_seed_gives_the_same_model(truth, arms):
-    again = fit(pl.DataFrame(frame_of(truth.log)), bootstrap=4, seed=1)
+    again = fit(pl.DataFrame(frame_of(truth.log)), bootstrap=4, seed=1, assess=False)
     np.testing.assert_array_equal(again.model.means, arms.model.means)
     np.testing.assert_array_equal(again.model.spread, arms.model.spread)
 
 
 def test_spectral_agrees_with_em(truth, arms):
-    spectral = fit(pd.DataFrame(frame_of(truth.log)), method="spectral", states=2, bootstrap=0)
+    table = pd.DataFrame(frame_of(truth.log))
+    spectral = fit(table, method="spectral", states=2, bootstrap=0, assess=False)
     order = align(spectral.model.means, arms.model.means)
     np.testing.assert_allclose(spectral.model.means[order], arms.model.means, atol=0.01)
 
 
 def test_without_a_bootstrap_only_the_prior_speaks(truth):
-    report = fit(truth.log, states=2, bootstrap=0).report
+    report = fit(truth.log, states=2, bootstrap=0, assess=False).report
     assert report["uncertainty"]["typical_error"] is None
     assert report["uncertainty"]["epsilon"][0]["bootstrap_all"] is None
     assert report["uncertainty"]["epsilon"][0]["prior_all"] > 0
@@ -126,7 +127,7 @@ def test_saved_and_loaded(linear, tmp_path):
 
 
 def test_names_cannot_break_the_page(truth, tmp_path):
-    actual = fit(frame_of(truth.log), states=2, bootstrap=0, names={"a0": "<script>alert(1)"})
+    actual = fit(frame_of(truth.log), states=2, quick=True, names={"a0": "<script>alert(1)"})
     save_fit(actual, tmp_path / "model")
     page = (tmp_path / "model" / "report.html").read_text()
     assert "<script>" not in page
@@ -173,13 +174,13 @@ def test_auto_takes_the_next_best_where_all_users_make_too_small_a_cluster():
 
 
 def test_one_state_has_no_others(truth):
-    state = fit(truth.log, states=1, bootstrap=0).report["states"][0]
+    state = fit(truth.log, states=1, bootstrap=0, assess=False).report["states"][0]
     assert state["more_than_others"] == state["less_than_others"] == []
     assert len(state["best"]) == 4
 
 
 def test_a_step_that_lowers_the_evidence_is_left_out(truth, monkeypatch):
-    options = {"rewards": "gaussian", "states": 2, "assess": False}
+    options = {"kind": "arms", "rewards": "gaussian", "states": 2, "assess": False}
     plain = fit(truth.log, **options, bootstrap=0)
     assert plain.report["steps"] == []
     right = fit(truth.log, **options, bootstrap=3)
@@ -203,7 +204,7 @@ def test_a_step_that_lowers_the_evidence_is_left_out(truth, monkeypatch):
 def test_a_transform_that_lowers_the_evidence_is_left_out():
     log = generate_arms(n_users=400, n_rounds=20, n_states=2, n_actions=4, seed=5).log
     table = frame_of(log) | {"reward": log.rewards - log.rewards.min()}
-    options = {"states": 2, "bootstrap": 0, "assess": False}
+    options = {"kind": "arms", "states": 2, "bootstrap": 0, "assess": False}
     actual = fit(table, **options, transform="sqrt")
     assert [step["used"] for step in actual.report["steps"]] == [False]
     assert isinstance(actual.model, GaussianArms)
@@ -213,17 +214,16 @@ def test_a_transform_that_lowers_the_evidence_is_left_out():
 
 
 def test_options_are_one_value(truth):
-    options = FitOptions(states=2, bootstrap=0, assess=False)
+    settings = {"kind": "arms", "states": 2, "bootstrap": 0, "assess": False}
+    options = FitOptions(**settings)
     given = fit(truth.log, options, seed=3)
-    np.testing.assert_array_equal(
-        given.model.means, fit(truth.log, states=2, bootstrap=0, assess=False, seed=3).model.means
-    )
+    np.testing.assert_array_equal(given.model.means, fit(truth.log, **settings, seed=3).model.means)
     with pytest.raises(TypeError, match="colour"):
         fit(truth.log, options, colour="red")
 
 
 def test_a_fit_that_is_not_assessed_is_saved_without_a_policy(truth, tmp_path):
-    actual = fit(truth.log, states=2, bootstrap=0, assess=False)
+    actual = fit(truth.log, kind="arms", states=2, bootstrap=0, assess=False)
     assert actual.report["judgement"] is None
     save_fit(actual, tmp_path / "model")
     assert load(tmp_path / "model").n_states == 2
@@ -248,7 +248,7 @@ class Written:
 def test_a_fit_says_how_long_it_will_take(monkeypatch):
     """How good the estimate is, depends on the machine: here it is only asked for and announced."""
     options = FitOptions(rewards="gaussian")
-    log = generate_arms(n_users=500, n_rounds=30, n_states=3, n_actions=8, seed=4).log
+    log = generate_arms(n_users=150, n_rounds=20, n_states=2, n_actions=4, seed=4).log
     with fitting.read_users(log, options, Written()) as users:
         assert fitting.expected_seconds(users, options) > 0
     monkeypatch.setattr(fitting, "LEAST_LEFT", -1000.0)

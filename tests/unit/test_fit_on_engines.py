@@ -96,7 +96,7 @@ FAMILIES = [
 
 @pytest.mark.parametrize("rewards", FAMILIES)
 def test_arms_are_the_same_out_of_core(tmp_path, rewards):
-    source = folder_of(table_of(arms_log(rewards)), tmp_path / "log")
+    source = folder_of(table_of(arms_log(rewards, n_users=700)), tmp_path / "log")
     options = {**NAMED, "rewards": rewards, "states": 2, "bootstrap": 2, "seed": 3}
     ours = fit(source, **options, engine="memory")
     theirs = fit(source, **options, engine="out_of_core", scratch=tmp_path)
@@ -150,7 +150,8 @@ def test_a_large_log_is_learned_out_of_core_by_itself(tmp_path, monkeypatch):
 
 def test_partitions_can_be_kept_for_the_next_fit(tmp_path, monkeypatch):
     source = folder_of(table_of(arms_log("bernoulli", n_users=300)), tmp_path / "log")
-    options = {**NAMED, "states": 1, "bootstrap": 0, "partitions": tmp_path / "parts"}
+    options = {**NAMED, "kind": "arms", "states": 1, "bootstrap": 0, "assess": False,
+               "partitions": tmp_path / "parts"}  # fmt: skip
     first = fit(source, **options)
     assert (tmp_path / "parts" / "manifest.json").exists()
     monkeypatch.setattr(opening, "write_partitions", None)  # they are not made again
@@ -165,7 +166,8 @@ def test_partitions_can_be_kept_for_the_next_fit(tmp_path, monkeypatch):
 
 def test_partitions_that_lack_rows_are_refused(tmp_path):
     source = folder_of(table_of(arms_log("bernoulli", n_users=300)), tmp_path / "log")
-    options = {**NAMED, "states": 1, "bootstrap": 0, "partitions": tmp_path / "parts"}
+    options = {**NAMED, "kind": "arms", "states": 1, "bootstrap": 0, "assess": False,
+               "partitions": tmp_path / "parts"}  # fmt: skip
     with pytest.raises(LogError, match="no column planet"):
         fit(source, **options, user_features=["planet"])
     assert not (tmp_path / "parts").exists()

@@ -42,7 +42,8 @@ def generated(click_model, n_users=200, lists=8, seed=0):
 
 
 def quickly(table, **options):
-    return fit(table, **{**COLUMNS, "assess": False, "bootstrap": 0, "states": 2, **options})
+    plain = {"kind": "arms", "assess": False, "bootstrap": 0, "states": 2}
+    return fit(table, **{**COLUMNS, **plain, **options})
 
 
 def test_a_cascade_is_learned_from_its_observed_rows():

@@ -24,7 +24,7 @@ def found_in(rewards):
 def test_contaminated_logs_keep_their_states(kind):
     """Without the search for outliers, 8 to 10 states are learned."""
     problem = generate(kind, seed=2)
-    actual = fit(problem.log, bootstrap=2)
+    actual = fit(problem.log, bootstrap=2, assess=False)
     assert isinstance(actual.model, GaussianArms)
     assert actual.model.n_states == 3
     assert "rewards are outliers" in actual.report["warnings"][0]
@@ -66,14 +66,11 @@ def test_a_lone_value_is_named_by_its_row(tmp_path, capsys, names):
     rewards[41] = 1e9
     table = dict(zip(names, (log.users, log.actions, rewards), strict=True))
     pl.DataFrame(table).write_csv(tmp_path / "log.csv")
-    columns = ["--states", "1"]
+    columns = ["--states", "1", "--quick"]
     if names[0] == "u":
         columns += ["--user", "u", "--action", "a", "--reward", "r"]
     out = tmp_path / "model"
-    assert (
-        main(["fit", str(tmp_path / "log.csv"), *columns, "--bootstrap", "0", "--out", str(out)])
-        == 0
-    )
+    assert main(["fit", str(tmp_path / "log.csv"), *columns, "--out", str(out)]) == 0
     captured = capsys.readouterr()
     printed = " ".join((captured.out + captured.err).split())
     assert "1 of 1,200 rewards is an outlier" in printed

@@ -126,7 +126,7 @@ def test_intervals_of_new_users_and_of_means_hold(rewards):
 def test_a_transform_is_recommended_stored_and_decides_in_original_units(tmp_path):
     log, means = heavy_tails()
     assert choose_family(split_users(log, 0)).recommended_transform == "log1p"
-    actual = fit(log, transform="log1p", states=2, bootstrap=3)
+    actual = fit(log, transform="log1p", kind="arms", states=2, bootstrap=3)
     assert isinstance(actual.model, Log1pRewards)
     rewards = actual.model.expected_rewards(None)[0]
     order = align(np.log(rewards), np.log(means))
@@ -215,7 +215,8 @@ def test_clicks_from_the_command_line(tmp_path, capsys):
     log = generate_family("bernoulli", n_users=200, n_rounds=20, n_states=2, n_actions=4).log
     names = {"u": log.users, "a": log.actions, "click": log.rewards.astype(bool)}
     pl.DataFrame(names).write_csv(tmp_path / "clicks.csv")
-    columns = ["--user", "u", "--action", "a", "--reward", "click", "--bootstrap", "2"]
+    columns = ["--user", "u", "--action", "a", "--reward", "click", "--bootstrap", "2",
+               "--kind", "arms"]  # fmt: skip
     out = tmp_path / "model"
     assert (
         main(["fit", str(tmp_path / "clicks.csv"), *columns, "--verbose", "--out", str(out)]) == 0

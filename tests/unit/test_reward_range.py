@@ -53,7 +53,7 @@ def test_a_fitted_model_brings_the_range_of_its_data(tmp_path: Path) -> None:
         "action": rng.integers(3, size=600).tolist(),
         "reward": rng.uniform(2.0, 4.0, 600).tolist(),
     }
-    save_fit(fit(table, bootstrap=0, states=1, rewards="gaussian"), tmp_path / "model")
+    save_fit(fit(table, quick=True, states=1, rewards="gaussian"), tmp_path / "model")
     driver = Driver(ARMS, policy="mmTS")
     driver.activate(read_artefact(tmp_path / "model"))
     request = driver.ask("ann")

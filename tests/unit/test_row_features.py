@@ -58,7 +58,7 @@ def test_states_and_weights_are_recovered_and_saved(tmp_path):
 
 
 def test_clicks_are_logistic():
-    data = table(clicks=True, n_rounds=20)
+    data = table(n_users=200, clicks=True, n_rounds=20)
     model = fit(data, features=["price", "country"], states=2, bootstrap=0, assess=False).model
     assert isinstance(model, LogisticLinear)
     np.testing.assert_allclose(model.weights[:, 1], [2.0, -2.0], atol=0.5)

@@ -149,8 +149,9 @@ def test_the_toy_family_goes_from_a_table_to_the_service(tmp_path, capsys):
     table = {"u": log.users, "a": log.actions, "r": log.rewards}
     pl.DataFrame(table).write_csv(tmp_path / "log.csv")
     columns = ["--user", "u", "--action", "a", "--reward", "r", "--bootstrap", "2"]
-    asked = ["--rewards", "geometric", "--states", "2", "--out", str(tmp_path / "model")]
-    assert main(["fit", str(tmp_path / "log.csv"), *columns, *asked]) == 0
+    asked = ["--kind", "arms", "--rewards", "geometric", "--states", "2"]
+    out = ["--out", str(tmp_path / "model")]
+    assert main(["fit", str(tmp_path / "log.csv"), *columns, *asked, *out]) == 0
     model = load(tmp_path / "model")
     assert isinstance(model, GeometricArms)
     report = json.loads((tmp_path / "model" / "report.json").read_text())

@@ -287,7 +287,8 @@ def test_attributes_group_users_whose_rewards_alone_show_no_states():
 def test_states_and_gate_are_refined_together_where_users_have_few_rows(monkeypatch):
     """Four rows a user: without the refinement, the planted bug, almost nothing is recovered."""
     truth = generate_attributed(1_500, 4, seed=3)
-    options = {"user_features": COLUMNS, "states": 4, "bootstrap": 0, "assess": False}
+    options = {"user_features": COLUMNS, "rewards": "gaussian", "states": 4, "bootstrap": 0,
+               "assess": False}  # fmt: skip
     actual = fit(truth.table, **options)
     assert actual.report["user_features"]["states_refined_with_the_gate"]
     assert recovered(truth, actual.model) >= 0.9
@@ -311,7 +312,8 @@ def test_attributes_support_states_that_rewards_alone_do_not(monkeypatch):
 
 def test_the_joint_bound_never_falls():
     truth = generate_attributed(300, 4, seed=3)
-    actual = fit(truth.table, user_features=COLUMNS, states=3, bootstrap=0, assess=False)
+    options = {"rewards": "gaussian", "states": 3, "bootstrap": 0, "assess": False}
+    actual = fit(truth.table, user_features=COLUMNS, **options)
     log = read_columns(truth.table, LogColumns("user", "action", "reward", more=tuple(COLUMNS)))
     log = Encoded(None, actual.model.gate.encoder)(log)
     problem = Problem.from_log(Gaussian(), log)
@@ -335,7 +337,7 @@ def test_a_fit_states_what_it_took_where_attributes_change(tmp_path):
     first = table.filter(pl.col("user") < 3).group_by("user", maintain_order=True)
     later = first.tail(1).with_columns(moved.alias("country")).select(table.columns)
     table = pl.concat([table, later.with_columns(pl.col("time") + 10_000)])
-    actual = fit(table, order="time", user_features=["country"], states=2, bootstrap=0)
+    actual = fit(table, order="time", user_features=["country"], states=2, quick=True)
     assert actual.report["user_features"]["users_whose_attributes_change"] == 3
     assert any("number of such users: 3" in text for text in actual.report["warnings"])
     save_fit(actual, tmp_path / "model")

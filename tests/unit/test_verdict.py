@@ -374,7 +374,7 @@ def test_fit_judges_what_is_written(truth, fitted, monkeypatch):
 
     monkeypatch.setattr(verdict, "model_files", write_badly)
     options = {"kind": "arms", "rewards": "gaussian", "states": 3}
-    actual = fit(kept, **options, bootstrap=3)
+    actual = fit(kept, **options, bootstrap=0)
     assert actual.report["judgement"]["verdict"] == "harms"
     quick = fit(kept, **options, quick=True).report["judgement"]  # without further users
     assert quick["lead"]["high"] < 0

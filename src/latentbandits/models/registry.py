@@ -8,6 +8,7 @@ read it.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import entry_points
 from inspect import isclass
 from types import MappingProxyType
@@ -80,12 +81,17 @@ def find(name: str) -> ModelClass:
 
 def kinds() -> dict[str, ModelClass]:
     """Return all model classes by name."""
-    declared = {
+    return {**_builtin, **_declared(), **_registered}
+
+
+@cache  # reading the metadata of every installed package takes milliseconds
+def _declared() -> dict[str, ModelClass]:
+    """Return the model classes that other packages declare."""
+    return {
         point.name: point.load()
         for point in entry_points(group=ENTRY_POINTS)
         if point.name not in _builtin
     }
-    return {**_builtin, **declared, **_registered}
 
 
 # Reward families.
