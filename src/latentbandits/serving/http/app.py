@@ -47,8 +47,7 @@ class App(Requests):
     Give `lifespan` to the outer app, so that the store is closed when that ends. An outer app that
     does not is served too: then the first request starts the service. `authenticated` says that
     the outer app lets administrators in: a key is not asked for then, unless there are keys. Not
-    `embedded`: `serve` runs it, whose server starts the service and ends the connections of slow
-    clients.
+    `timed`: the server ends the connections of slow clients, and the app need not.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class App(Requests):
         beside: Background | None = None,
         *,
         authenticated: bool = False,
-        embedded: bool = True,
+        timed: bool = True,
     ) -> None:
         self._beside = beside
         playing = service.settings.play
@@ -70,9 +69,7 @@ class App(Requests):
         }
         if service.settings.reward_origins:
             plain |= {("OPTIONS", e.path): Preflight(service) for e in endpoints if e.by_token}
-        super().__init__(
-            service, plain, _routed(service, handlers, self.lifespan), embedded=embedded
-        )
+        super().__init__(service, plain, _routed(service, handlers, self.lifespan), timed=timed)
 
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:

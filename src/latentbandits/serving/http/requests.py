@@ -77,9 +77,8 @@ class Requests:
     It refuses what is too large, too slow or ambiguous. A request needs one Host header, and no
     transfer coding but chunked: whoever reads it behind another server must find the same request.
     Its head and body are bounded in bytes, the bodies of all requests together too, and the client
-    has a time to send and a time to read. Not `embedded`: the server of `serve` starts the service
-    and ends the connections of clients that are too slow; else the first request in an event loop
-    starts it, and the time of a client is bounded here.
+    has a time to send and a time to read. Not `timed`: the server itself ends the connections of
+    clients that are too slow. The first request in an event loop starts the service.
     """
 
     def __init__(
@@ -88,20 +87,23 @@ class Requests:
         handlers: Mapping[tuple[str, str], ASGIApp],
         otherwise: ASGIApp,
         *,
-        embedded: bool = True,
+        timed: bool = True,
     ) -> None:
         self.service = service
         self.settings = service.settings
-        self.embedded = embedded
+        self.timed = timed
         self.body_bytes = 0  # bytes of the bodies of all requests under way
         self._handlers = handlers
         self._otherwise = otherwise
+        self._loop: asyncio.AbstractEventLoop | None = None  # the one that the service works for
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._otherwise(scope, receive, send)
             return
-        if self.embedded:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
             await self.service.start()
         request = _Request(self, receive, send)
         try:
@@ -179,7 +181,7 @@ class _Request:
         """Return the next part of the body, if it comes in time."""
         if self.is_whole:  # the next message tells that the client has gone
             return await self._receive()
-        message = await (self._received_in_time() if self._requests.embedded else self._receive())
+        message = await (self._received_in_time() if self._requests.timed else self._receive())
         if message["type"] == "http.request":
             self.is_whole = not message.get("more_body", False)
             part = len(message.get("body", b""))
@@ -200,7 +202,7 @@ class _Request:
     def send(self, message: Message) -> Awaitable[None]:
         """Send a part of the answer, if the client reads it in time."""
         self.answering = True
-        return self._sent_in_time(message) if self._requests.embedded else self._send(message)
+        return self._sent_in_time(message) if self._requests.timed else self._send(message)
 
     async def _sent_in_time(self, message: Message) -> None:
         try:

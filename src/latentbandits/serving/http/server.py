@@ -296,7 +296,7 @@ def serve(service: Service, sockets: list[socket.socket], beside: Background | N
     gc.set_threshold(*_COLLECT)
     protocol: Any = type("Protocol", (Connection,), {"settings": settings})
     config = uvicorn.Config(
-        App(service, beside, embedded=False),  # `Connection` ends those of slow clients
+        App(service, beside, timed=False),  # `Connection` ends those of slow clients
         http=protocol,
         ws="none",
         log_level=settings.log_level,
