@@ -16,6 +16,7 @@ from latentbandits.serving.errors import Invalid, NotFound, UnknownCursor
 from latentbandits.serving.records import (
     FALLBACK,
     DecisionRow,
+    Event,
     LogEntry,
     LoggedEvent,
     RewardEntry,
@@ -29,6 +30,8 @@ from latentbandits.serving.records import (
 )
 from latentbandits.serving.stores.protocol import SHARED, STORE_ID, LogReader, decode_shared
 
+_SAME = sorted({*Event.__struct_fields__} & {*DecisionRow.__struct_fields__} - {"time"})
+"""Fields of a decision that an event has as they are."""
 CURSOR = "^([0-9a-f]{8}-[0-7][0-9a-f]{15})?$"
 
 
@@ -136,17 +139,9 @@ def event_fields(
     values = rewards_by_position(row, reward)
     events = []
     for position, (one, value) in enumerate(zip(positions(row), values, strict=True), 1):
-        fields = {
+        fields = {name: getattr(one, name) for name in _SAME} | {
             "decision_id": position_id(list_id, position),
-            "round": row.round,
             "time": row.time / 1000,
-            "model": row.model,
-            "group": row.group,
-            "policy": row.policy,
-            "action": one.action,
-            "index": one.index,
-            "propensity": one.propensity,
-            "propensity_kind": one.propensity_kind,
             "state_probabilities": floats(row.probabilities),
             "reward": value,
             "reward_status": None if reward is None else reward.status,

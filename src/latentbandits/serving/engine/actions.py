@@ -208,7 +208,9 @@ class FeaturedActions(ActionSpace):
     def __init__(
         self, model: KnownModel, catalogue: Catalogue | None = None, n_new: int = 0
     ) -> None:
-        width = _n_features(model)
+        width = getattr(model, "n_features", None)
+        if width is None:
+            raise Invalid(f"a {type(model).__name__} does not say how many features it takes")
         features = None if catalogue is None else catalogue.features
         if features is not None and features.shape[1] != width:
             raise Invalid(
@@ -321,13 +323,6 @@ def action_space(
     if model.n_actions is not None:
         return FixedActions(model.n_actions, catalogue, n_new)
     return FeaturedActions(model, catalogue, n_new)
-
-
-def _n_features(model: KnownModel) -> int:
-    n_features = getattr(model, "n_features", None)
-    if n_features is None:
-        raise Invalid(f"a {type(model).__name__} does not say how many features it takes")
-    return int(n_features)
 
 
 def _check_exclusion(request: DecisionRequest) -> None:

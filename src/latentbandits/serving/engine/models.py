@@ -389,16 +389,17 @@ class Library:
 
     def summaries(self) -> dict[str, tuple[str, ModelSummary]]:
         """Return name and summary of every model that was ever activated, by id."""
-        stored = self._store.model_summaries()
-        for model_id, (name, summary) in stored.items():
-            if model_id not in self._summaries:
-                if summary:
-                    decoded = msgspec.json.decode(summary, type=ModelSummary)
-                else:  # a model of version 0.1.0 has no summary: load it once, without caching it
-                    decoded = self.check(self.row(model_id)).summary()
-                self._summaries[model_id] = (name, decoded)
-        self._summaries = {one: self._summaries[one] for one in stored}
+        self._summaries = {
+            model_id: self._summaries.get(model_id) or (name, self._summary(model_id, summary))
+            for model_id, (name, summary) in self._store.model_summaries().items()
+        }
         return self._summaries
+
+    def _summary(self, model_id: str, summary: bytes) -> ModelSummary:
+        if summary:
+            return msgspec.json.decode(summary, type=ModelSummary)
+        # A model of version 0.1.0 has no summary: load it once, without caching it.
+        return self.check(self.row(model_id)).summary()
 
     def prune(self, now: int) -> list[str]:
         """Have the store forget former catalogues that no session can have used; returns their ids.

@@ -136,11 +136,13 @@ class Statistics(msgspec.Struct):
 
     def group(self, group: str) -> GroupTotals:
         """Return the totals of a group, which is added where it is new."""
-        return self.groups.setdefault(group, GroupTotals())
+        totals = self.groups.get(group)
+        return self.groups.setdefault(group, GroupTotals()) if totals is None else totals
 
     def tally(self, policy: str, model: str) -> Tally:
         """Return the tally of a policy on a model, which is added where it is new."""
-        return self.tallies.setdefault(f"{policy} {model}", Tally())
+        tally = self.tallies.get(name := f"{policy} {model}")
+        return self.tallies.setdefault(name, Tally()) if tally is None else tally
 
     def count(self, name: str, times: int = 1) -> None:
         """Add to one of the counts."""

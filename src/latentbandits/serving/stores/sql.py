@@ -259,8 +259,8 @@ class SqlQueries(ABC):
     def _first(self, table: Table[Record], where: str, *values: Any) -> Record | None:
         return next(iter(self._all(table, where, values)), None)
 
-    def _add(self, table: Table[Record], row: Record) -> None:
-        self._run(table.insert, table.values(row, summed=self.summed))
+    def _add(self, table: Table[Record], *rows: Record) -> None:
+        self._run_many(table.insert, [table.values(row, summed=self.summed) for row in rows])
 
     def _of_session(
         self, statement: str, key: int, *values: Any, merged: bool, before: int = LAST
@@ -326,9 +326,7 @@ class SqlQueries(ABC):
 
     def add_decisions(self, rows: Sequence[DecisionRow]) -> None:
         self._events += [(DECISION, row.order) for row in rows]
-        self._run_many(
-            DECISIONS.insert, [DECISIONS.values(row, summed=self.summed) for row in rows]
-        )
+        self._add(DECISIONS, *rows)
 
     def decision(self, order: int) -> DecisionRow | None:
         return self._first(DECISIONS, "id = ?", order)
@@ -338,7 +336,7 @@ class SqlQueries(ABC):
 
     def add_rewards(self, rows: Sequence[RewardRow]) -> None:
         self._events += [(REWARD, row.order) for row in rows]
-        self._run_many(REWARDS.insert, [REWARDS.values(row, summed=self.summed) for row in rows])
+        self._add(REWARDS, *rows)
 
     def reward_of(self, decision: int) -> RewardRow | None:
         return self._first(REWARDS, "decision = ? ORDER BY id DESC LIMIT 1", decision)

@@ -222,16 +222,12 @@ class SqliteStore(_SqliteDatabase):
             connection = self._migrate(self._connect())
             self._mend_notes(connection)
             self._compare_mark(connection)
-        except (apsw.Error, OSError, StoreUnavailable) as error:
-            self._abandon()
+        except (apsw.Error, OSError, StoreUnavailable, StoreError) as error:
+            self._disconnect()
+            self._holder.release()
+            if isinstance(error, StoreError):
+                raise
             raise StoreError(f"cannot open {self._path}: {describe(error)}") from None
-        except StoreError:
-            self._abandon()
-            raise
-
-    def _abandon(self) -> None:
-        self._disconnect()
-        self._holder.release()
 
     def _connect(self) -> apsw.Connection:
         """Open the file; `self._connection` is what must be closed if this fails halfway."""

@@ -1,7 +1,7 @@
 """A SQLite file: the checksums of its pages, and the lock beside it.
 
 Checksums of pages guard indexes and free space too; a CRC-32 guards each row, in any store
-(`sql.checksum`).
+(`sql.Table`).
 """
 
 from __future__ import annotations
