@@ -13,7 +13,7 @@ from latentbandits.policies.protocol import BeliefT
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import ScoredPopulation, Sums, invert
 
-ChunkT = TypeVar("ChunkT", Sums, "Ridge")
+RowT = TypeVar("RowT", bound=tuple[Any, ...])
 
 
 class Ridge(NamedTuple):
@@ -48,16 +48,14 @@ def weights(sums: Sums) -> FloatArray:
     return np.asarray(solved[..., 0], np.float64)
 
 
-def put_one(
-    rows: tuple[ChunkT, ...], population: int, row: int, value: ChunkT
-) -> tuple[ChunkT, ...]:
+def put_one(rows: tuple[RowT, ...], population: int, row: int, value: RowT) -> tuple[RowT, ...]:
     """Return chunks of regressions or sums with one row of one population replaced."""
-    result = list(rows)
+    result: list[Any] = list(rows)
     place, inside = divmod(row, chunks.ROWS)
     fields = [field.copy() for field in rows[place]]
     for field, new in zip(fields, value, strict=True):
         field[population, inside] = new
-    result[place] = value._make(fields)
+    result[place] = type(value)(*fields)
     return tuple(result)
 
 
