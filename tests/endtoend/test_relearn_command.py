@@ -17,6 +17,7 @@ from latentbandits import GaussianArms, save
 from latentbandits.cli import main
 from latentbandits.client import Client
 from latentbandits.learning import fit
+from latentbandits.learning.assess import verdict
 from latentbandits.loop.kept_log import ServiceSource
 from latentbandits.loop.relearn import Relearner, Settings
 from tests.processes.service import command, run_command
@@ -56,23 +57,37 @@ def relearn(folder, url, *options):
     return run_command("relearn", *to_relearn(folder, url), *options, timeout=600)
 
 
+@pytest.fixture
+def relearn_here(capsys, monkeypatch):
+    """Run the command in this process, with few of the users with whom a fit compares policies."""
+    monkeypatch.setattr(verdict, "EFFORT", verdict.EFFORT / 10)
+    monkeypatch.setattr(verdict, "_SIMULATED_USERS", 200)
+
+    def run(folder, url, *options):
+        code = main(["relearn", *to_relearn(folder, url), *map(str, options)])
+        printed = capsys.readouterr()
+        return subprocess.CompletedProcess([], code, printed.out, printed.err)
+
+    return run
+
+
 def record(folder, number):
     return json.loads((folder / "work" / "runs" / f"{number:06d}.json").read_text())
 
 
-def test_a_better_model_is_promoted_and_forgotten_sessions_are_gone(service):
+def test_a_better_model_is_promoted_and_forgotten_sessions_are_gone(service, relearn_here):
     folder, url, client = service
     rng = np.random.default_rng(0)
     first = client.models().active
     before = visit(client, "before", 1000, 3, rng)
     visit(client, "more", 50, 3, rng)
-    dry = relearn(folder, url, "--dry-run")
+    dry = relearn_here(folder, url, "--dry-run")
     assert dry.returncode == 0, dry.stderr
     assert (record(folder, 1)["decision"], record(folder, 1)["outcome"]) == ("activate", "dry run")
     assert client.models().active == first
-    again = relearn(folder, url, "--dry-run")
+    again = relearn_here(folder, url, "--dry-run")
     assert "nothing new" in again.stdout
-    done = relearn(folder, url)  # the same log, but no dry run
+    done = relearn_here(folder, url)  # the same log, but no dry run
     assert "activate (done)" in done.stdout, done.stdout + done.stderr
     assert client.models().active == record(folder, 3)["candidate"] != first
     shown = client.overview().relearnings  # the page's timeline, the latest run first
@@ -84,7 +99,7 @@ def test_a_better_model_is_promoted_and_forgotten_sessions_are_gone(service):
     poisoned = SimulatedUsers(1 - MEANS, NOISE, 20).table(600, rng)  # seven times as much data
     polars.DataFrame(poisoned).write_csv(folder / "poisoned.csv")
     store = f"sqlite:{folder / 'sessions.sqlite'}"
-    kept = relearn(folder, url, "--store", store, "--with", folder / "poisoned.csv")
+    kept = relearn_here(folder, url, "--store", store, "--with", folder / "poisoned.csv")
     assert kept.returncode == 0, kept.stderr
     last = record(folder, 4)
     assert (last["decision"], last["outcome"]) == ("keep", "done"), kept.stdout
