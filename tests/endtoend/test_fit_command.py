@@ -24,6 +24,8 @@ from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.artefacts import load_notes
 from tests.unit.test_selection import ratings_log
 
+pytestmark = pytest.mark.usefixtures("few_tuned_users")
+
 COLUMNS = ["--user", "who", "--action", "what", "--reward", "paid"]
 
 

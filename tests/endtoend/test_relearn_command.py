@@ -17,7 +17,6 @@ from latentbandits import GaussianArms, save
 from latentbandits.cli import main
 from latentbandits.client import Client
 from latentbandits.learning import fit
-from latentbandits.learning.assess import verdict
 from latentbandits.loop.kept_log import ServiceSource
 from latentbandits.loop.relearn import Relearner, Settings
 from tests.processes.service import command, run_command
@@ -58,10 +57,8 @@ def relearn(folder, url, *options):
 
 
 @pytest.fixture
-def relearn_here(capsys, monkeypatch):
+def relearn_here(capsys, few_tuned_users):
     """Run the command in this process, with few of the users with whom a fit compares policies."""
-    monkeypatch.setattr(verdict, "EFFORT", verdict.EFFORT / 10)
-    monkeypatch.setattr(verdict, "_SIMULATED_USERS", 200)
 
     def run(folder, url, *options):
         code = main(["relearn", *to_relearn(folder, url), *map(str, options)])
