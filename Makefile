@@ -51,13 +51,14 @@ test: $(VENV)/ready  ## format, lint, types, import contract, and all tests but 
 	$(BIN)/ruff check .
 	$(MAKE) --no-print-directory --jobs 2 types tests
 
-# mypy is one process for half a minute in a fresh clone: it runs beside the tests.
+# mypy is one process for half a minute in a fresh clone: it runs beside the doctests, which are one
+# process too, because each process imports every module, and beside the first tests.
 types: $(VENV)/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 tests: $(VENV)/ready
-	$(PYTEST) --doctest-modules -m "not slow" src related/src evidence
+	$(PYTEST) -n 0 --doctest-modules -m "not slow" src related/src evidence
 	$(PYTEST) -m "not slow" --durations=25 tests related/tests
 
 test-all: test docs  ## and the site, browsers, Spark, faults, kills, packages and slow statistics

@@ -1,4 +1,4 @@
-"""Fixtures that start real servers, once for each worker."""
+"""Fixtures that start real servers, once for each worker, and one that makes fits cheaper."""
 
 from __future__ import annotations
 
@@ -27,6 +27,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(folder == item.path or folder in item.path.parents for folder in folders):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="module")
+def few_tuned_users() -> Iterator[None]:
+    """Simulate few of the users with whom `fit` compares policies.
+
+    That is most of the time of a fit of a small log. Tests that use this fixture ask for the model
+    and the report; how good the recommended policy is, is tested with all users
+    (`tests/statistical`).
+    """
+    from latentbandits.learning.assess import verdict
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verdict, "EFFORT", verdict.EFFORT / 10)
+        patch.setattr(verdict, "_SIMULATED_USERS", 200)
+        yield
 
 
 @pytest.fixture(scope="session")

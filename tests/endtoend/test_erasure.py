@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,11 +30,11 @@ def names(seed: int) -> list[str]:
 
 def found(folder: Path, ids: list[str]) -> dict[str, int]:
     """Return how often an id is in each file, if it is."""
-    counts = {}
+    counts, begins = {}, {one[:14].encode() for one in ids}
     for file in folder.iterdir():
         if file.is_file():
-            content = file.read_bytes()
-            counts[file.name] = sum(content.count(one[:14].encode()) for one in ids)
+            named = re.findall(rb"user-\d{9}", file.read_bytes())
+            counts[file.name] = sum(one in begins for one in named)
     return {file: count for file, count in counts.items() if count}
 
 

@@ -24,6 +24,8 @@ from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.artefacts import load_notes
 from tests.unit.test_selection import ratings_log
 
+pytestmark = pytest.mark.usefixtures("few_tuned_users")
+
 COLUMNS = ["--user", "who", "--action", "what", "--reward", "paid"]
 
 
@@ -115,7 +117,7 @@ def test_warnings_go_to_stderr_and_strict_says_so(tmp_path, capsys):
     rows = [f"u{u},a{rng.integers(3)},1.5" for u in range(40) for _ in range(6)]
     path.write_text("\n".join(["user,action,reward", *rows]) + "\n")
     command = ["fit", str(path), "--user", "user", "--action", "action", "--reward", "reward",
-               "--states", "1", "--bootstrap", "0", "--noise", "0.5"]  # fmt: skip
+               "--states", "1", "--quick", "--noise", "0.5"]  # fmt: skip
     assert main([*command, "--out", str(tmp_path / "a")]) == 0
     assert "warning: all 240 rewards are 1.5" in capsys.readouterr().err
     assert main([*command, "--out", str(tmp_path / "b"), "--strict"]) == 3
@@ -163,7 +165,7 @@ def test_verdict_and_states_fit_on_a_screen_and_verbose_prints_all(tmp_path, cap
 def test_json_is_one_document_and_all_else_goes_to_standard_error(arms, tmp_path, capsys):
     _, path, out = arms
     model = tmp_path / "model"
-    words = ["fit", path, *COLUMNS, "--states", "2", "--bootstrap", "0", "--json"]
+    words = ["fit", path, *COLUMNS, "--states", "2", "--quick", "--json"]
     assert main([*words, "--out", str(model)]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out) == json.loads((model / "results.json").read_text())
@@ -211,7 +213,7 @@ def test_a_linear_model_end_to_end(tmp_path, capsys):
     log, _ = ratings_log(n_users=150, n_actions=80, n_states=2, density=0.4, separation=2.0)
     path = write_log(log, tmp_path / "log.csv")
     out = str(tmp_path / "model")
-    settings = ["--rank", "2", "--states", "2", "--reg", "1", "--bootstrap", "0"]
+    settings = ["--rank", "2", "--states", "2", "--reg", "1", "--quick"]
     assert main(["fit", path, *COLUMNS, *settings, "--out", out]) == 0
     assert isinstance(load(out), LinearGaussian)
     play = ["simulate", out, "--runs", "10", "--horizon", "20", "--jobs", "1", "--offered", "5"]

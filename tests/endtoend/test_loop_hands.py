@@ -49,9 +49,8 @@ def running(tmp_path: Path) -> Iterator[tuple[Path, str, Client]]:
 
 
 def learn(paths: Any, settings: Any, progress: Any) -> Any:
-    return fit(
-        pl.read_parquet(paths[-1]), kind="arms", rewards="gaussian", states=1, bootstrap=0
-    )  # fmt: skip
+    options: Any = {"kind": "arms", "rewards": "gaussian", "states": 1, "bootstrap": 0}
+    return fit(pl.read_parquet(paths[-1]), **options, assess=False)
 
 
 def relearner(

@@ -14,6 +14,7 @@ from evidence.loop_users import SimulatedUsers
 from evidence.loop_visits import served
 
 from latentbandits import GaussianArms, save
+from latentbandits.cli import main
 from latentbandits.client import Client
 from latentbandits.learning import fit
 from latentbandits.loop.kept_log import ServiceSource
@@ -43,30 +44,47 @@ def service(tmp_path):
         yield tmp_path, url, client
 
 
-def relearn(folder, url, *options):
+def to_relearn(folder, url):
+    """Return the options of every run."""
     words = ("--service", url, "--models", folder / "models", "--work", folder / "work")
     fixed = ("--policy", "mTS", "--held-out", "0.5")
     with_old = ("--with", folder / "old.csv") if (folder / "old.csv").exists() else ()
-    return run_command("relearn", *words, *fixed, *with_old, *options, timeout=600)
+    return [str(word) for word in (*words, *fixed, *with_old)]
+
+
+def relearn(folder, url, *options):
+    return run_command("relearn", *to_relearn(folder, url), *options, timeout=600)
+
+
+@pytest.fixture
+def relearn_here(capsys, few_tuned_users):
+    """Run the command in this process, with few of the users with whom a fit compares policies."""
+
+    def run(folder, url, *options):
+        code = main(["relearn", *to_relearn(folder, url), *map(str, options)])
+        printed = capsys.readouterr()
+        return subprocess.CompletedProcess([], code, printed.out, printed.err)
+
+    return run
 
 
 def record(folder, number):
     return json.loads((folder / "work" / "runs" / f"{number:06d}.json").read_text())
 
 
-def test_a_better_model_is_promoted_and_forgotten_sessions_are_gone(service):
+def test_a_better_model_is_promoted_and_forgotten_sessions_are_gone(service, relearn_here):
     folder, url, client = service
     rng = np.random.default_rng(0)
     first = client.models().active
     before = visit(client, "before", 1000, 3, rng)
     visit(client, "more", 50, 3, rng)
-    dry = relearn(folder, url, "--dry-run")
+    dry = relearn_here(folder, url, "--dry-run")
     assert dry.returncode == 0, dry.stderr
     assert (record(folder, 1)["decision"], record(folder, 1)["outcome"]) == ("activate", "dry run")
     assert client.models().active == first
-    again = relearn(folder, url, "--dry-run")
+    again = relearn_here(folder, url, "--dry-run")
     assert "nothing new" in again.stdout
-    done = relearn(folder, url)  # the same log, but no dry run
+    done = relearn_here(folder, url)  # the same log, but no dry run
     assert "activate (done)" in done.stdout, done.stdout + done.stderr
     assert client.models().active == record(folder, 3)["candidate"] != first
     shown = client.overview().relearnings  # the page's timeline, the latest run first
@@ -78,7 +96,7 @@ def test_a_better_model_is_promoted_and_forgotten_sessions_are_gone(service):
     poisoned = SimulatedUsers(1 - MEANS, NOISE, 20).table(600, rng)  # seven times as much data
     polars.DataFrame(poisoned).write_csv(folder / "poisoned.csv")
     store = f"sqlite:{folder / 'sessions.sqlite'}"
-    kept = relearn(folder, url, "--store", store, "--with", folder / "poisoned.csv")
+    kept = relearn_here(folder, url, "--store", store, "--with", folder / "poisoned.csv")
     assert kept.returncode == 0, kept.stderr
     last = record(folder, 4)
     assert (last["decision"], last["outcome"]) == ("keep", "done"), kept.stdout
@@ -101,12 +119,16 @@ def test_a_better_model_is_promoted_and_forgotten_sessions_are_gone(service):
         (("--models", "nowhere"), "is not a folder"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path, options, message):
+def test_bad_input_is_one_line(tmp_path, capsys, options, message):
     (tmp_path / "models").mkdir()
-    done = relearn(tmp_path, "http://127.0.0.1:9", *options)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    try:
+        code = main(["relearn", *to_relearn(tmp_path, "http://127.0.0.1:9"), *options])
+    except SystemExit as ended:
+        code = ended.code
+    error = capsys.readouterr().err
+    assert code == 2
+    assert message in error
+    assert "Traceback" not in error
 
 
 def test_an_unreachable_service_is_recorded_as_a_failure(tmp_path):

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.assess import verdict
 from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
 from tests.unit.engine_driver import ARMS, Driver
 
@@ -20,17 +19,9 @@ def arms(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
     store.close()
 
 
-@pytest.fixture(scope="package", autouse=True)
-def few_tuned_users() -> Iterator[None]:
-    """Simulate few of the users with whom `fit` compares policies.
-
-    That is most of the time of a fit of a small log. Tests here ask for the model and the report;
-    how good the recommended policy is, is tested with all users (`tests/statistical`).
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verdict, "EFFORT", verdict.EFFORT / 10)
-        patch.setattr(verdict, "_SIMULATED_USERS", 200)
-        yield
+@pytest.fixture(scope="module", autouse=True)
+def quick_verdicts(few_tuned_users: None) -> None:
+    """Compare policies with few users in all tests of this folder."""
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ def test_the_posterior_of_a_hurdle_is_that_of_a_grid(kind):
 
 def test_amounts_are_learned_saved_and_decided_by_their_means(tmp_path):
     problem = generate("amounts", seed=5)
-    actual = fit(problem.log, bootstrap=2)
+    actual = fit(problem.log, kind="arms", bootstrap=2)
     assert isinstance(actual.model, HurdleLogNormalArms)
     assert actual.model.n_states == 3
     covered = {row["level"]: row["covered"] for row in actual.report["held_out"]["coverage"]}

@@ -121,7 +121,8 @@ def test_a_surplus_rank_is_cut_and_not_widened():
     from latentbandits.learning.fitting import fit
 
     log = rank_one_log()
-    plain, wide = (fit(log, kind="linear", states=1, rank=10, bootstrap=n, seed=1) for n in (0, 4))
+    options = {"kind": "linear", "states": 1, "rank": 10, "seed": 1, "assess": False}
+    plain, wide = (fit(log, **options, bootstrap=n) for n in (0, 4))
     for one in (plain, wide):
         assert one.catalogue.features.shape[1] == 3  # one taste, a level and a popularity
     narrow, broad = (

@@ -275,4 +275,7 @@ def transition_matrix(value: ArrayLike, n_states: int, name: str = "transition")
             f"every row of {name} must sum to one; row {row} sums to {totals[row]:g}: "
             "divide each row by its sum"
         )
-    return array / totals[:, None]
+    # A row that sums to one but for rounding stays: a saved matrix is the same when it is loaded.
+    rounded = np.abs(totals - 1) <= n_states * np.finfo(np.float64).eps
+    rows: FloatArray = np.where(rounded[:, None], array, array / totals[:, None])
+    return rows
