@@ -347,8 +347,9 @@ def _encode(column: Column, table: pl.DataFrame) -> FloatArray:
         return numbers.to_numpy().reshape(len(table), column.length)
     distinct = values.unique(maintain_order=True)
     place = values.replace_strict(distinct, np.arange(len(distinct)), return_dtype=pl.Int64)
-    encoded: FloatArray = column.encode([{column.name: value} for value in distinct])[0]
-    return encoded[place.to_numpy()]
+    levels = column.encode([{column.name: value} for value in distinct])[0]
+    encoded: FloatArray = levels[place.to_numpy()]
+    return encoded
 
 
 # The log of a fit, encoded.
