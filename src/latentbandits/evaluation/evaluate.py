@@ -192,14 +192,10 @@ def evaluate(
         first = next(iter(weighted.values()), None)
         results[LOGGED, "mean"] = ESTIMATORS["IPS"](as_logged(log, first))
     warnings += _weight_warnings(weighted, limit)
-    rows = [_row(key, by_round, limit, weighted, level) for key, by_round in results.items()]
+    rows = [_rows(key, by_round, limit, weighted, level) for key, by_round in results.items()]
     return Evaluation(
-        estimates=rows,
-        rounds=[
-            row
-            for key, by_round in results.items()
-            for row in _round_rows(key, by_round, weighted, level)
-        ],
+        estimates=[whole for whole, _ in rows],
+        rounds=[row for _, rounds in rows for row in rounds],
         differences=_differences(results, against, log, weighted, limit, level),
         horizon=limit,
         horizon_reason=reason,
@@ -373,50 +369,37 @@ def as_logged(log: DecisionLog, part: WeightedLog | None = None) -> WeightedLog:
     return replace(part, ratio=ones, direct=part.direct if same else part.q)
 
 
-def _row(
+def _rows(
     key: tuple[str, str],
     by_round: ByRound,
     horizon: int,
     weighted: Mapping[str, WeightedLog],
     level: float,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the row of the whole horizon, and those of all rounds."""
     policy, estimator = key
-    last = min(horizon, len(by_round.value))
-    interval = Interval(*[math.nan] * 4)  # queue: too few sessions have even a first round
+    n_rounds = len(by_round.value)
+    sizes = reach = np.full(n_rounds, math.nan)
+    if estimator in ESTIMATORS and policy in weighted:
+        sizes, reach = weighted[policy].effective_sample_size, reached(weighted[policy])
+    last = min(horizon, n_rounds)
+    whole = Interval(*[math.nan] * 4)  # queue: too few sessions have even a first round
     if last:
-        interval = _interval(estimator, *by_round.up_to(last), level)
-    part = weighted.get(policy) if estimator in ESTIMATORS else None
-    ess = float(part.effective_sample_size[:last].min()) if part is not None else math.nan
-    return {
-        "policy": policy,
-        "estimator": estimator,
+        whole = _interval(estimator, *by_round.up_to(last), level)
+    names = {"policy": policy, "estimator": estimator}
+    row = {
+        **names,
         "horizon": last,
-        **interval._asdict(),
-        "per_round": interval.value / last if last else math.nan,
-        "ess": ess,
+        **whole._asdict(),
+        "per_round": whole.value / last if last else math.nan,
+        "ess": float(sizes[:last].min()) if last else math.nan,
     }
-
-
-def _round_rows(
-    key: tuple[str, str], by_round: ByRound, weighted: Mapping[str, WeightedLog], level: float
-) -> list[dict[str, Any]]:
-    policy, estimator = key
-    part = weighted.get(policy) if estimator in ESTIMATORS else None
-    sizes = part.effective_sample_size if part is not None else None
-    reach = reached(part) if part is not None else None
-    return [
-        {
-            "policy": policy,
-            "estimator": estimator,
-            "round": t + 1,
-            **_interval(
-                estimator, float(by_round.value[t]), by_round.influence[:, t], level
-            )._asdict(),
-            "ess": math.nan if sizes is None else float(sizes[t]),
-            "value_if_reached": math.nan if reach is None else float(reach[t]),
-        }
-        for t in range(len(by_round.value))
-    ]
+    rounds = []
+    for t, value in enumerate(by_round.value):
+        interval = _interval(estimator, float(value), by_round.influence[:, t], level)
+        sized = {"ess": float(sizes[t]), "value_if_reached": float(reach[t])}
+        rounds.append({**names, "round": t + 1, **interval._asdict(), **sized})
+    return row, rounds
 
 
 def _interval(estimator: str, value: float, influence: FloatArray, level: float) -> Interval:

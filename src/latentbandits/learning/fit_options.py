@@ -24,6 +24,7 @@ from latentbandits.learning.logs.tables import (
     LogError,
     TableSource,
     TextFormat,
+    check_one_of,
     column_names,
     read_table,
 )
@@ -127,9 +128,9 @@ class FitOptions(Opening):
         """Refuse an option that only the other kind of model has, instead of ignoring it."""
         check_kind(kind)
         rewards, transform = self.rewards, self.transform
-        _one_of("rewards", rewards, ("auto", *reward_families()))
-        _one_of("method", self.method, get_args(Method))
-        _one_of("dynamics", self.dynamics, get_args(Dynamics))
+        check_one_of("rewards", rewards, ("auto", *reward_families()))
+        check_one_of("method", self.method, get_args(Method))
+        check_one_of("dynamics", self.dynamics, get_args(Dynamics))
         if self.session_gap is not None:
             positive_number("session_gap", self.session_gap)
             if self.dynamics == "none":
@@ -140,7 +141,7 @@ class FitOptions(Opening):
                 "other models stands still"
             )
         if transform is not None:
-            _one_of("transform", transform, tuple(TRANSFORMS))
+            check_one_of("transform", transform, tuple(TRANSFORMS))
             if rewards not in ("auto", "gaussian"):
                 raise LogError(
                     f"--transform {transform} makes rewards that are modelled as gaussian; leave "
@@ -189,7 +190,7 @@ def with_lists(options: FitOptions, log: Any) -> FitOptions:
 
 def check_kind(kind: Form) -> Form:
     """Refuse an unknown kind of model."""
-    _one_of("kind", kind, get_args(Kind))
+    check_one_of("kind", kind, get_args(Kind))
     return kind
 
 
@@ -271,11 +272,6 @@ def first_row(source: TableSource | AnyLog, options: FitOptions, mask: Mask) -> 
         return None
     row = int(outside.argmax())
     return f"{table.where(row)}: {numbers[row]:g}"
-
-
-def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise LogError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
 
 
 # Columns with attributes of users and features of rows.

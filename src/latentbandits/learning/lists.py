@@ -22,7 +22,7 @@ from latentbandits.learning.assess.list_replay import ListRounds
 from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.learners import Split, clearly_below
 from latentbandits.learning.logs.rows import Log, distinct, make_family
-from latentbandits.learning.logs.tables import LogError
+from latentbandits.learning.logs.tables import LogError, check_one_of
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.clicks import (
     Cascade,
@@ -300,10 +300,7 @@ def choose_click_model(
     lists = Lists.of(log, options.list)
     clicks = bool(np.isin(log.rewards, (0.0, 1.0)).all()) and log.rewards.max() == 1
     name: str = options.click_model
-    if name not in get_args(ClickModelName):
-        raise LogError(
-            f"click_model must be one of {', '.join(get_args(ClickModelName))}; got {name!r}"
-        )
+    check_one_of("click_model", name, get_args(ClickModelName))
     reason = "as asked for"
     candidates: dict[str, Any] = {}
     if options.examination is not None and name not in ("auto", "positions"):

@@ -346,15 +346,9 @@ def _encode(column: Column, table: pl.DataFrame) -> FloatArray:
         numbers = values.cast(pl.List(inner)).explode().cast(pl.Float64)
         return numbers.to_numpy().reshape(len(table), column.length)
     distinct = values.unique(maintain_order=True)
-    place = values.to_frame("value").join(
-        distinct.to_frame("value").with_row_index("place"),
-        on="value",
-        how="left",
-        nulls_equal=True,
-        maintain_order="left",
-    )
+    place = values.replace_strict(distinct, np.arange(len(distinct)), return_dtype=pl.Int64)
     levels = column.encode([{column.name: value} for value in distinct])[0]
-    encoded: FloatArray = levels[place["place"].to_numpy()]
+    encoded: FloatArray = levels[place.to_numpy()]
     return encoded
 
 

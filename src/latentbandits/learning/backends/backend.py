@@ -45,11 +45,8 @@ class Summariser(Protocol[_Contra, _Sums]):
         """Sum over the users of `partition`; return a tree (tuples, dicts) of arrays that add."""
 
 
-class FoldLearner(Protocol[Parameters, Sums]):
+class FoldLearner(Summariser[Parameters, Sums], Protocol[Parameters, Sums]):
     """A learner whose passes call `summarise` on each partition and `step` once."""
-
-    def summarise(self, partition: Log, parameters: Parameters, /) -> Sums:
-        """Sum over the users of `partition`."""
 
     def step(self, sums: Sums, parameters: Parameters, /) -> Parameters:
         """Make the next parameters from the sums of all users."""

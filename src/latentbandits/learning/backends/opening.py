@@ -40,6 +40,7 @@ from latentbandits.learning.logs.tables import (
     as_text,
     by_list,
     check_columns,
+    check_one_of,
     column_names,
     files_of,
     latest,
@@ -153,9 +154,8 @@ def read_interactions(source: TableSource, opening: Opening) -> Interactions:
     if timed and opening.order is None:
         raise LogError("session_gap needs the column of time: name it with --time (order=)")
     parts = source if isinstance(source, (list, tuple)) else [source]
-    several = len(parts) > 1 and not all(isinstance(part, (str, os.PathLike)) for part in parts)
-    if several:
-        raise LogError("a list of tables must hold paths; concatenate frames before")
+    if len(parts) > 1:
+        files_of(parts)  # LogError if these are no paths
     columns = [_columns(part, opening.text_format) for part in parts]
     exports = [DECISION in names for names in columns]
     if not any(exports) and unrewarded is None and opening.list is None:
@@ -394,9 +394,7 @@ def choose_engine(log: Any, requested: EngineName | Literal["auto"], partitions:
 
     Files that would take more than half of the available memory are learned out of core.
     """
-    if requested not in ("auto", *get_args(EngineName)):
-        names = ", ".join(("auto", *get_args(EngineName)))
-        raise LogError(f"engine must be one of {names}; got {requested!r}")
+    check_one_of("engine", requested, ("auto", *get_args(EngineName)))
     if is_spark(log):
         if requested not in ("auto", "spark"):
             raise LogError(

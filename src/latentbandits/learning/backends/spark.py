@@ -379,15 +379,10 @@ def encoding(
 
 def collecting(batches: Batches) -> Batches:
     """Turn each bucket of sorted rows into one row; only one bucket is in memory at a time."""
-    held: list[pl.DataFrame] = []
-    for batch in batches:
-        for part in pl.DataFrame(batch).partition_by("bucket", maintain_order=True):
-            if held and held[0]["bucket"][0] != part["bucket"][0]:
-                yield from batches_of(_bucket_row(pl.concat(held)))
-                held = []
-            held.append(part)
-    if held:
-        yield from batches_of(_bucket_row(pl.concat(held)))
+    tables = (pl.DataFrame(batch) for batch in batches)
+    parts = (part for table in tables for part in table.partition_by("bucket", maintain_order=True))
+    for _, members in groupby(parts, lambda part: part["bucket"][0]):
+        yield from batches_of(_bucket_row(pl.concat(members)))
 
 
 def _bucket_row(rows: pl.DataFrame) -> pl.DataFrame:

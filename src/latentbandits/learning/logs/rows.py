@@ -19,6 +19,7 @@ from latentbandits.learning.logs.tables import (
     TableSource,
     TextFormat,
     as_text,
+    check_one_of,
     is_number,
     milliseconds,
     read_table,
@@ -220,10 +221,7 @@ class Log:
 
 def check_duplicates(duplicates: Duplicates) -> Duplicates:
     """Return `duplicates`; LogError if it is not a known rule for several rewards of a pair."""
-    if duplicates not in get_args(Duplicates):
-        raise LogError(
-            f"duplicates must be one of {', '.join(get_args(Duplicates))}; got {duplicates!r}"
-        )
+    check_one_of("duplicates", duplicates, get_args(Duplicates))
     return duplicates
 
 

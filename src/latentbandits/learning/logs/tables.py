@@ -58,6 +58,12 @@ class LogError(ValueError):
     """A table that cannot be learned from; the message gives the reason and a remedy."""
 
 
+def check_one_of(name: str, value: object, allowed: Sequence[str]) -> None:
+    """Raise LogError if the option `name` has a value that is not allowed."""
+    if value not in allowed:
+        raise LogError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
+
+
 @dataclass(frozen=True)
 class TextFormat:
     """The separator, encoding and columns of delimited text; None: detected.
@@ -587,7 +593,7 @@ ROW_OF_LIST = "__list"
 
 
 def by_list(frame: pl.DataFrame, name: str, place: pl.Expr, *within: str) -> pl.DataFrame:
-    """Return the rows list by list, in order, with the number of their list in `ROW_OF_LIST`.
+    """Return the rows list by list, by their place in it; `ROW_OF_LIST` is the list's number.
 
     Lists with the same value of `name` (and of the columns `within`) are one; a row without a value
     is a list of its own. Lists are in the order of their first rows.
