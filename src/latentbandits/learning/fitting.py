@@ -704,7 +704,7 @@ def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any
         "settings": settings,
         "kinds": None if choice.kinds is None else choice.kinds.report(),
         "families": None if families is None else families.report(),
-        "selection": report.of_selection(selection.rows, selection.chosen),
+        "selection": [row.row(row is selection.chosen) for row in selection.rows],
         "steps": [step.row() for step in choice.steps],
         "one_state": None if choice.comparison is None else choice.comparison.report(),
         "dynamics": choice.dynamics.report(written.model),
