@@ -51,6 +51,7 @@ from latentbandits.learning.learners import (
     Split,
     States,
     clearly_below,
+    try_states,
     vetoed,
 )
 from latentbandits.learning.logs.rows import Log
@@ -79,7 +80,6 @@ UNCERTAIN = ((4, inf), (4, 100.0), (4, 10.0))
 _UNCERTAIN_USERS = 300  # held-out users on which these are compared: they are slow
 _CHOICE_TOLERANCE = 0.1  # ELBO gain of a pass, in nats, that ends the ascent of a candidate
 _TRIAL = 10  # passes after which starts are compared
-_PATIENCE = 2  # numbers of states in a row without a higher ELBO before the search ends
 _SORTED = 0.99  # share of a user's steps in one direction, above which rows are sorted
 
 
@@ -106,13 +106,9 @@ class MovingArms:
         pieces = Problem.from_log(self.family, few.mapped(Segments(SEGMENT)))
         wanted = STATES[1:] if states is None else tuple(states)
         progress.start("choosing the number of states that move", len(wanted))
-        rows: list[Candidate] = []
-        for i, n_states in enumerate(wanted):
-            rows.append(self._try(problem, pieces, split, n_states))
-            progress.advance(1)
-            if rows[-1].evidence is None or _past(rows):
-                progress.advance(len(wanted) - i - 1)
-                break
+        rows = try_states(
+            wanted, lambda n_states: self._try(problem, pieces, split, n_states), _elbo, progress
+        )
         best = self.choose(rows)
         learned = self._learned(kept, best.fit, seed, _CHOICE_TOLERANCE)
         if few is not kept:  # more users may hold more states
@@ -214,12 +210,6 @@ def too_large(n_states: int, n_actions: int) -> str:
 
 def _elbo(row: Candidate) -> float:
     return -inf if row.elbo is None else row.elbo
-
-
-def _past(rows: Sequence[Candidate]) -> bool:
-    """Return whether the last few numbers of states did not raise the ELBO."""
-    best = max(range(len(rows)), key=lambda i: _elbo(rows[i]))
-    return len(rows) - 1 - best >= _PATIENCE
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,6 @@ from latentbandits.learning.lists import ClickChoice, choose_click_model, number
 from latentbandits.learning.logs.rows import (
     Duplicates,
     Log,
-    RewardSummary,
     check_duplicates,
     make_family,
 )
@@ -503,7 +502,8 @@ def learn(users: Users, options: FitOptions) -> Result:
     averages = None
     if written.features is None and users.rows is None:
         averages = popular_averages(users.everyone, users.lists)
-    catalogue = Catalogue(ids, _names(ids, options.names), vectors, averages=averages)
+    names = None if options.names is None else [options.names.get(i, i) for i in ids]
+    catalogue = Catalogue(ids, names, vectors, averages=averages)
     return Result(
         written, candidate, replace(choice, selection=selection, steps=steps), catalogue,
         disagreement, widening, gate_report, item_report,
@@ -662,7 +662,8 @@ def _learner(users: Users, form: Form, options: FitOptions) -> tuple[Learner, Fa
         families = _family(users, options)
         family = families.family
         if family is None:
-            family = make_family(families.rewards, _units(everyone, transform), options.noise)
+            units = everyone if transform is None else everyone.mapped(Transformed(transform))
+            family = make_family(families.rewards, units.summary.rewards, options.noise)
         known = None
         if options.earlier is not None:
             known = earlier_means(*options.earlier, everyone.action_ids)
@@ -699,7 +700,7 @@ def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any
         "settings": settings,
         "kinds": None if choice.kinds is None else choice.kinds.report(),
         "families": None if families is None else families.report(),
-        "selection": report.of_selection(selection.rows, selection.chosen),
+        "selection": [row.row(row is selection.chosen) for row in selection.rows],
         "steps": [step.row() for step in choice.steps],
         "one_state": None if choice.comparison is None else choice.comparison.report(),
         "dynamics": choice.dynamics.report(written.model),
@@ -878,12 +879,6 @@ def _are_clicks(log: Engine, transform: Transform | None) -> bool:
     return binary and transform is None
 
 
-def _units(log: Engine, transform: Transform | None) -> RewardSummary:
-    """Return the summary of the rewards, transformed if the learner transforms them."""
-    seen = log if transform is None else log.mapped(Transformed(transform))
-    return seen.summary.rewards
-
-
 def _learn_all(selection: Selection, log: Engine, split: Split) -> tuple[Selection, Learned]:
     """Learn the choice from all users; if a cluster is too small, learn the next best choice."""
     first = selection.chosen
@@ -906,7 +901,3 @@ def _learn_all(selection: Selection, log: Engine, split: Split) -> tuple[Selecti
         scores = judge(kept_model, split.held_out)
         selection = replace(selection, learned=kept_model, judged=scores)
     return selection, learned
-
-
-def _names(ids: tuple[str, ...], names: Mapping[str, str] | None) -> list[str] | None:
-    return None if names is None else [names.get(i, i) for i in ids]

@@ -6,7 +6,7 @@ learn from all, refit for the bootstrap.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -164,6 +164,35 @@ class Selection:
     warnings: tuple[str, ...] = ()
     further: tuple[Learned | None, ...] = ()  # learned without a part of the kept users each;
     # None: that could not be learned
+
+
+PATIENCE = 2
+"""Numbers of states in a row that do not raise a score, after which no more are tried."""
+
+
+def try_states(
+    wanted: Sequence[int],
+    attempt: Callable[[int], Candidate],
+    score_of: Callable[[Candidate], float | None],
+    progress: Progress,
+    *,
+    least: float = 0.0,
+    patience: float = PATIENCE,
+) -> list[Candidate]:
+    """Try numbers of states, until one cannot be fitted or `patience` of them raise no score.
+
+    Scores within `least` of the best count as equal to it.
+    """
+    rows: list[Candidate] = []
+    for i, n_states in enumerate(wanted):
+        rows.append(attempt(n_states))
+        progress.advance(1)
+        scores = [-np.inf if one is None else one for one in map(score_of, rows)]
+        best = next(place for place, one in enumerate(scores) if one >= max(scores) - least)
+        if rows[-1].evidence is None or len(rows) - 1 - best >= patience:
+            progress.advance(len(wanted) - i - 1)
+            break
+    return rows
 
 
 class Step(NamedTuple):

@@ -28,6 +28,7 @@ from latentbandits.learning.assess.heldout import HeldOut, score
 from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
 from latentbandits.learning.learners import (
     LEAST_NATS,
+    PATIENCE,
     Candidate,
     Disagreement,
     Learned,
@@ -36,6 +37,7 @@ from latentbandits.learning.learners import (
     Split,
     States,
     clearly_below,
+    try_states,
     vetoed,
 )
 from latentbandits.learning.logs.rows import ArmsModel, Log
@@ -63,7 +65,6 @@ LARGE = 10_000_000
 LARGE_TOLERANCE = 1e-6
 """For logs of more than LARGE rewards: ELBO gain per user, in nats, below which ascent stops."""
 
-_PATIENCE = 2  # numbers of states in a row that do not raise the evidence before the search ends
 _FEW_USERS = 4_000  # number of users on which the evidence of a number of states is measured
 _CLEAR = 2.0  # paired standard errors by which an alternative must be better to be chosen
 
@@ -105,13 +106,10 @@ class ArmsLearner:
         wanted = STATES if states is None else tuple(states)
         split.progress.start("choosing the number of states", len(wanted))
         problem = self._problem(split.kept)
-        rows: list[Candidate] = []
-        for i, n_states in enumerate(wanted):
-            rows.append(self._try(problem, split, n_states))
-            split.progress.advance(1)
-            if rows[-1].evidence is None or (states is None and _past(rows)):
-                split.progress.advance(len(wanted) - i - 1)
-                break
+        rows = try_states(
+            wanted, lambda n_states: self._try(problem, split, n_states), _evidence, split.progress,
+            least=LEAST_NATS, patience=PATIENCE if states is None else inf,
+        )  # fmt: skip
         if all(row.evidence is None for row in rows):
             raise LogError(rows[0].reason)
         chosen = self.choose(rows)
@@ -273,13 +271,6 @@ def check_size(log: AnyLog, n_states: int) -> None:
 
 def _evidence(row: Candidate) -> float:
     return -inf if row.log_evidence is None else row.log_evidence
-
-
-def _past(rows: Sequence[Candidate]) -> bool:
-    """Return whether the last few numbers of states did not raise the log evidence."""
-    evidence = [_evidence(row) for row in rows]
-    best = next(i for i, one in enumerate(evidence) if one >= max(evidence) - LEAST_NATS)
-    return len(evidence) - 1 - best >= _PATIENCE
 
 
 # A fitted mixture, and the model made from it with its prior for a new user's parameters.
@@ -490,7 +481,10 @@ class LossPass:
         if self.chosen is not None:
             users = np.flatnonzero(np.isin(partition.keys, self.chosen))
         size = parameters.means.size
-        loss = np.zeros(_shape(parameters.means, self.blocks))
+        n_states, n_actions = parameters.means.shape
+        free = size + n_states - 1
+        shape = (n_actions, n_states, n_states) if self.blocks else (free, free)
+        loss = np.zeros(shape)
         rows = max(1, _BLOCK // size)
         for start in range(0, len(users), rows):
             block = users[start : start + rows]
@@ -517,12 +511,6 @@ def summarise(partition: Partition, parameters: Parameters, blocks: bool) -> Flo
         diagonal[:, index, index] = products
         return diagonal - means
     return _covariance(taken, scores, weighted, parameters.shares)
-
-
-def _shape(means: FloatArray, blocks: bool) -> tuple[int, ...]:
-    n_states, n_actions = means.shape
-    size = n_states * n_actions + n_states - 1
-    return (n_actions, n_states, n_states) if blocks else (size, size)
 
 
 def _covariance(

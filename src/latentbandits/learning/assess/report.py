@@ -15,7 +15,7 @@ from latentbandits.learning.arms.learner import FittedArms
 from latentbandits.learning.assess.heldout import HeldOut
 from latentbandits.learning.backends.backend import AnyLog, summary_of
 from latentbandits.learning.backends.opening import Interactions
-from latentbandits.learning.learners import DELTAS, Candidate, Disagreement, Learned, prior_errors
+from latentbandits.learning.learners import DELTAS, Disagreement, Learned, prior_errors
 from latentbandits.learning.logs.rows import DUPLICATES, Duplicates, Log, LogSummary
 from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
@@ -61,10 +61,6 @@ def of_unrewarded(read: Interactions | None) -> dict[str, Any]:
         "unrewarded_reward": read.filled_with,
         "replaced_rows": read.n_replaced,
     }
-
-
-def of_selection(rows: Sequence[Candidate], chosen: Candidate) -> list[dict[str, Any]]:
-    return [row.row(row is chosen) for row in rows]
 
 
 def of_held_out(

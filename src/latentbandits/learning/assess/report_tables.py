@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from latentbandits.options import in_words
@@ -131,7 +131,9 @@ def difference_table(title: str, rows: Sequence[Mapping[str, Any]], one: str = "
 
 def attribute_tables(report: Mapping[str, Any]) -> list[Table]:
     """Return a table of optional steps, and one for attributes of users and of items."""
-    optional = {"steps": _steps, "user_features": _worth, "item_features": _items}
+    optional: dict[str, Callable[[Any], Table]] = {
+        "steps": _steps, "user_features": _worth, "item_features": _items,
+    }  # fmt: skip
     return [table(report[name]) for name, table in optional.items() if report.get(name)]
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -36,6 +35,7 @@ from latentbandits.learning.learners import (
     States,
     fewest_states,
     judge,
+    try_states,
 )
 from latentbandits.learning.linear import clicks
 from latentbandits.learning.linear.clusters import lloyd
@@ -295,8 +295,6 @@ def _grouped(
 STATES = (1, 2, 3, 4, 5, 6, 8)
 """Numbers of states that `auto` tries."""
 
-_PATIENCE = 2  # numbers of states that are tried beyond the best
-
 
 @dataclass(frozen=True)
 class SumActionRows:
@@ -322,18 +320,12 @@ class RowLearner:
         """Choose the fewest states within one standard error of the best held-out evidence."""
         wanted = STATES if states is None else tuple(states)
         split.progress.start("choosing states", len(wanted))
-        rows: list[Candidate] = []
-        best = -inf
-        since = 0
-        for n_states in wanted:
+
+        def attempt(n_states: int) -> Candidate:
             learned = self._learn(split.kept, n_states, split.seed)
-            scores = judge(learned, split.held_out)
-            rows.append(Candidate.scored(n_states, None, scores, learned))
-            split.progress.advance(1)
-            since = 0 if scores.evidence > best else since + 1
-            best = max(best, scores.evidence)
-            if since >= _PATIENCE:
-                break
+            return Candidate.scored(n_states, None, judge(learned, split.held_out), learned)
+
+        rows = try_states(wanted, attempt, lambda row: row.evidence, split.progress)
         chosen = self.choose(rows)
         judged = judge(chosen.fit, split.held_out)
         return Selection(self, tuple(rows), chosen, chosen.fit, judged)

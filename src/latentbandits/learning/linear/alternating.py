@@ -122,9 +122,10 @@ class Factors(NamedTuple):
         """Return the factors whose columns `joined` returns."""
         return cls(z[:, :-1], z[:, -1], mean) if biases else cls(z, None, mean)
 
-    def with_mean(self, mean: float) -> Factors:
-        """Return the side that is known when the other one is solved for: with mean and biases."""
-        return self if self.biases is None else Factors(self.vectors, self.biases + mean)
+    @property
+    def known(self) -> Factors:
+        """The same side when the other one is solved for; its biases include the mean."""
+        return self if self.biases is None else Factors(self.vectors, self.biases + self.mean)
 
 
 # The rewards of a log summed by pair of user and action; repeated pairs get larger weights.
@@ -260,7 +261,7 @@ class SweepPass(RatingPass):
         penalty = float(ridge @ np.einsum("nd,nd->n", users.vectors, users.vectors))
         if users.biases is not None:
             penalty += float(ridge @ users.biases**2)
-        known = users.with_mean(items.mean)
+        known = users._replace(mean=items.mean).known
         current, deviance = None, 0.0
         if settings.link == "logit":
             current = items
@@ -295,7 +296,7 @@ class FreedomPass(RatingPass):
 
     def summarise(self, part: Ratings, items: Factors) -> float:
         ridge = self.settings.ridge(part.totals)
-        freedom = part.by_user.freedom(items.with_mean(items.mean), ridge)
+        freedom = part.by_user.freedom(items.known, ridge)
         weigh = self.settings.weigh(part.keys)
         return float(freedom.sum() if weigh is None else weigh @ freedom)
 
@@ -313,12 +314,11 @@ def users_of(
     `current` users, or zero.
     """
     ridge = settings.ridge(part.totals)
-    known = items.with_mean(items.mean)
     if settings.link == "identity":
-        return part.by_user.solve(known, ridge)
+        return part.by_user.solve(items.known, ridge)
     users = no_users(part, settings) if current is None else current
     for _ in range(steps):
-        users = part.by_user.solve(known, ridge, users)
+        users = part.by_user.solve(items.known, ridge, users)
     return users
 
 
