@@ -52,8 +52,8 @@ def divergence(after: FloatArray, before: FloatArray) -> FloatArray:
 def log_normaliser_step(prior: FloatArray, totals: FloatArray, statistic: FloatArray) -> FloatArray:
     """Return log Z(phi + statistic) - log Z(phi) = log(phi_c / sum phi).
 
-    `statistic` is 1 for the category c and 0 for the others. phi is prior + totals, (..., C). The Gamma functions cancel. Sums are taken first because all
-    states share the totals.
+    `statistic` is 1 for the category c and 0 for the others; phi is prior + totals, (..., C). The
+    Gamma functions cancel. Sums are taken first because all states share the totals.
 
     >>> prior, totals, statistic = np.array([[2.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
     >>> float(np.exp(log_normaliser_step(prior, totals, statistic)))
