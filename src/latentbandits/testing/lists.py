@@ -130,7 +130,7 @@ def _observed_rounds(case: Case, length: int) -> None:
         for position in np.flatnonzero(seen):
             decision = shown.positions[position].take(one)
             alone = case.policy.update(alone, here, decision, rewards[one, position])
-        _same_decisions(case, alone, rows(after, one), here)
+        same_decisions(case, alone, rows(after, one), here, "a cascade's observed rounds teach")
 
 
 def _in_a_batch(case: Case, clicks: ClickModel, length: int) -> None:
@@ -156,23 +156,19 @@ def _in_a_batch(case: Case, clicks: ClickModel, length: int) -> None:
     for session, after in enumerate(alone):
         one = np.array([session])
         here = context_of(context, one)
-        _same_decisions(case, after, rows(belief, one), here, "a list in a batch teaches", "alone")
+        same_decisions(case, after, rows(belief, one), here, "a list in a batch teaches")
 
 
-def _same_decisions(
-    case: Case,
-    alone: Any,
-    after: Any,
-    context: Any,
-    teaches: str = "a cascade teaches",
-    than: str = "its observed rounds",
+def same_decisions(
+    case: Case, expected: Any, belief: Any, context: Any, what: str, tolerance: float = 1e-12
 ) -> None:
-    before = case.policy.state_probabilities(alone)
-    if before is not None:
-        now = case.policy.state_probabilities(after)
-        assert_same(now, before, f"{teaches} other states than {than}", 1e-12)
+    """Assert that two beliefs have the same probabilities of states and of actions."""
+    states = case.policy.state_probabilities(expected)
+    if states is not None:
+        now = case.policy.state_probabilities(belief)
+        assert_same(now, states, f"{what} other state probabilities", tolerance)
     one, other = (
-        case.policy.action_probabilities(b, context, case.rng(27)) for b in (alone, after)
+        case.policy.action_probabilities(b, context, case.rng(27)) for b in (expected, belief)
     )
     if one is not None and other is not None and one.kind in ("exact", "quadrature"):
-        assert_same(other.values, one.values, f"{teaches} other actions than {than}", 1e-6)
+        assert_same(other.values, one.values, f"{what} other actions", 1e-6)

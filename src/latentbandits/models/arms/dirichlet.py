@@ -49,18 +49,18 @@ def divergence(after: FloatArray, before: FloatArray) -> FloatArray:
     return gain - log_normaliser(after) + log_normaliser(before)
 
 
-def log_normaliser_step(prior: FloatArray, totals: FloatArray, one_hot: FloatArray) -> FloatArray:
-    """Return log Z(phi + one_hot) - log Z(phi) = log(phi_c / sum phi).
+def log_normaliser_step(prior: FloatArray, totals: FloatArray, statistic: FloatArray) -> FloatArray:
+    """Return log Z(phi + statistic) - log Z(phi) = log(phi_c / sum phi).
 
-    phi is prior + totals, (..., C). The Gamma functions cancel. Sums are taken first because all
-    states share the totals.
+    `statistic` is 1 for the category c and 0 for the others; phi is prior + totals, (..., C). The
+    Gamma functions cancel. Sums are taken first because all states share the totals.
 
-    >>> prior, totals, one_hot = np.array([[2.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
-    >>> float(np.exp(log_normaliser_step(prior, totals, one_hot)))
+    >>> prior, totals, statistic = np.array([[2.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
+    >>> float(np.exp(log_normaliser_step(prior, totals, statistic)))
     0.75
     """
-    step: FloatArray = np.einsum("...c,...c->...", prior, one_hot)
-    step += np.einsum("...c,...c->...", totals, one_hot)
+    step: FloatArray = np.einsum("...c,...c->...", prior, statistic)
+    step += np.einsum("...c,...c->...", totals, statistic)
     step /= np.einsum("...c->...", prior) + np.einsum("...c->...", totals)
     return np.log(step)
 
@@ -86,19 +86,12 @@ class DirichletArms(ConjugateArms):
 
     smoothing: ClassVar[float | tuple[float, ...]] = 0.5
 
-    def log_normaliser(self, phi: FloatArray) -> FloatArray:
-        return log_normaliser(phi)
-
-    def log_normaliser_step(
-        self, prior: FloatArray, totals: FloatArray, statistic: FloatArray
-    ) -> FloatArray:
-        return log_normaliser_step(prior, totals, statistic)
+    log_normaliser = staticmethod(log_normaliser)
+    log_normaliser_step = staticmethod(log_normaliser_step)
+    expected = staticmethod(expected_log)
 
     def log_base_measure(self, reward: FloatArray) -> FloatArray | float:
         return 0.0
-
-    def expected(self, phi: FloatArray) -> FloatArray:
-        return expected_log(phi)
 
     def within(self, phi: FloatArray, strength: float) -> FloatArray:
         return self.reward_variance(phi) / (strength + 1)

@@ -40,11 +40,8 @@ def expected(phi: FloatArray) -> FloatArray:
 class GammaArms(ConjugateArms):
     """Base class of rewards with one parameter that has a gamma prior; phi is shape and rate."""
 
-    def log_normaliser(self, phi: FloatArray) -> FloatArray:
-        return log_normaliser(phi)
-
-    def expected(self, phi: FloatArray) -> FloatArray:
-        return expected(phi)
+    log_normaliser = staticmethod(log_normaliser)
+    expected = staticmethod(expected)
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)

@@ -341,11 +341,8 @@ class Gaussian(Learnable):
     def prior(self, centre: FloatArray, strength: FloatArray) -> FloatArray:
         return super().prior(centre[:, ::-1], strength)
 
-    def log_normaliser(self, phi: FloatArray) -> FloatArray:
-        return log_normaliser(phi)
-
-    def expected(self, phi: FloatArray) -> FloatArray:
-        return expected(phi)
+    log_normaliser = staticmethod(log_normaliser)
+    expected = staticmethod(expected)
 
     def coefficients(self, phi: FloatArray, noise: FloatArray) -> FloatArray:
         """Return -E[theta^2] / (2 sigma^2) for the count and E[theta] / sigma^2 for the sum."""
