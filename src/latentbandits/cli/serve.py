@@ -117,10 +117,10 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits serve`; returns the exit code."""
     from latentbandits.cli.console import harm_warnings
+    from latentbandits.serving.embedding import opened
     from latentbandits.serving.engine.model_rows import notes
     from latentbandits.serving.http.server import bind, serve
     from latentbandits.serving.settings import MAIN, PREFIX, Settings, gather
-    from latentbandits.serving.stores import open_store
 
     flags = {name: getattr(arguments, name) for name in Settings.__struct_fields__}
     if arguments.model is not None and flags["models"] is None:
@@ -136,14 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     _allow_connections(settings.max_connections)
     sockets = bind(settings)
-    store = open_store(
-        settings.store,
-        settings.synchronous,
-        settings.checkpoint_pages,
-        row_checksums=settings.row_checksums,
-    )
-    try:
-        engine = Engine(store, settings)
+    with opened(settings) as engine:
         demo = demonstration() if arguments.demo else None
         row = _model_row(arguments.model, demo)
         if demo is None:
@@ -154,14 +147,8 @@ def run(arguments: argparse.Namespace) -> int:
             row = engine.library.row(served.id)
             chosen = _chosen(settings.policy, row, engine.library.tuned(served.id))
         service = Service(engine, settings)
-    except Refused as refusal:
-        store.close()
-        raise ValueError(refusal.message) from None
-    except ValueError:
-        store.close()
-        raise
     logger = logging.getLogger("latentbandits")
-    for warning in store.warnings:
+    for warning in engine.store.warnings:
         logger.warning("%s", warning)
     logger.info(
         "active model %s (%s): %s; policy %s%s, store %s",

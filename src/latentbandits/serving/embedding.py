@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from latentbandits.serving.engine.model_rows import pack, read_artefact
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.http.app import App
 from latentbandits.serving.http.service import Service
-from latentbandits.serving.settings import gather
+from latentbandits.serving.settings import Settings, gather
 from latentbandits.serving.stores import open_store
 
 Embedded = App
@@ -47,14 +49,7 @@ def embed(
     if isinstance(model, str | Path) and "models" not in values:
         values["models"] = str(Path(model).resolve().parent)
     valid = gather(values, None, {})
-    opened = open_store(
-        valid.store,
-        valid.synchronous,
-        valid.checkpoint_pages,
-        row_checksums=valid.row_checksums,
-    )
-    try:
-        engine = Engine(opened, valid)
+    with opened(valid) as engine:
         row = None
         if isinstance(model, str | Path):
             row = read_artefact(Path(model))
@@ -65,9 +60,22 @@ def embed(
                 engine.start_with(row)
             engine.library.served(engine.library.active.model)
         return Embedded(Service(engine, valid), authenticated=authenticated)
+
+
+@contextmanager
+def opened(settings: Settings) -> Iterator[Engine]:
+    """Yield an engine on the store of these settings; close the store if the block fails."""
+    store = open_store(
+        settings.store,
+        settings.synchronous,
+        settings.checkpoint_pages,
+        row_checksums=settings.row_checksums,
+    )
+    try:
+        yield Engine(store, settings)
     except Refused as refusal:
-        opened.close()
+        store.close()
         raise ValueError(refusal.message) from None
     except BaseException:
-        opened.close()
+        store.close()
         raise
