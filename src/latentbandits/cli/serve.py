@@ -149,7 +149,7 @@ def run(arguments: argparse.Namespace) -> int:
             chosen = _chosen(settings.policy, row, engine.library.tuned(served.id))
         service = Service(engine, settings)
     logger = logging.getLogger("latentbandits")
-    for warning in store.warnings:
+    for warning in engine.store.warnings:
         logger.warning("%s", warning)
     logger.info(
         "active model %s (%s): %s; policy %s%s, store %s",

@@ -27,9 +27,9 @@ from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.options import Option, above_zero, choose, positive
 from latentbandits.policies.latent.ucb import average_item_slack
 from latentbandits.policies.registry import PolicySpec
-from latentbandits.report.report import Claim, Estimate, Report, Table
+from latentbandits.report.report import Claim, Estimate, Report, Table, policy_table
 from latentbandits.simulation import Results, pool
-from latentbandits.simulation.simulate import PolicyMaker, PolicyResult, makers
+from latentbandits.simulation.simulate import WORST_SHARE, PolicyMaker, PolicyResult, makers
 
 __all__ = ["MovieLensExperiment"]
 
@@ -85,7 +85,6 @@ def session_slack(environment: GroupedRatings) -> float:
 
 # Claims of the paper about its MovieLens experiment (Section 5.2), and further ones.
 
-WORST_SHARE = 0.1
 _RESAMPLES = 500
 
 
@@ -199,7 +198,6 @@ class MovieLensExperiment(frame.Experiment):
         given_folder(arguments.data)
 
     def measure(self, work: frame.Work) -> Report:
-        from latentbandits.report.report import policy_table
         from latentbandits.simulation.plots import draw_results
 
         options = work.options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from latentbandits.environments import Synthetic
 from latentbandits.experiments import experiment as frame
@@ -12,7 +12,7 @@ from latentbandits.experiments import theory
 from latentbandits.experiments.experiment import Alike, Degrades, Order, Share
 from latentbandits.options import choose, simulation_options
 from latentbandits.report.drawing import NARROW, new_figure
-from latentbandits.report.report import Report
+from latentbandits.report.report import Report, policy_table
 from latentbandits.simulation import Results
 from latentbandits.simulation.plots import draw_curves, name_lines
 from latentbandits.simulation.simulate import PolicyMaker, makers
@@ -89,8 +89,6 @@ class SyntheticExperiment(frame.Experiment):
         policies(arguments.policies, arguments.horizon)
 
     def measure(self, work: frame.Work) -> Report:
-        from latentbandits.report.report import policy_table
-
         runs, horizon = work.options.runs, work.options.horizon
         chosen = policies(work.options.policies, horizon)
         results = {
@@ -137,11 +135,10 @@ def draw(results: Mapping[str, Results], runs: int) -> Figure:
         "bad model: means off by 0.2",
         "bad model, the worst 10% of runs",
     )
-    for axes, result, which, title in zip(
-        panels, (good, bad, bad), ("mean", "mean", "worst"), titles, strict=True
-    ):
+    drawn: tuple[Literal["mean", "worst"], ...] = ("mean", "mean", "worst")
+    for axes, result, which, title in zip(panels, (good, bad, bad), drawn, titles, strict=True):
         shown = [policy for name, policy in result.items() if name in DRAWN]
-        draw_curves(axes, shown or list(result.values()), "mean" if which == "mean" else "worst")
+        draw_curves(axes, shown or list(result.values()), which)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("")
         axes.set_ylabel("reward per round")

@@ -266,7 +266,7 @@ class Relearner:
         if start.NOTE in current.notes or _took_over(runs, model_ids):
             learned = {swap.model for swap in models.swaps if swap.mode == "trial"}
             return self._by_trial(run, runs, trial, current, model_ids, learned, divided, progress)
-        candidate, result = self._fit(folder, current, divided.training, progress)
+        candidate, warnings = self._fit(folder, current, divided.training, progress)
         playing = _policy_of(logged.decisions, model_ids)
         earlier = _judged_against(runs, model_ids, candidate.id)
         verdict = self._judge(earlier, current, candidate, playing, divided.judging)
@@ -274,7 +274,7 @@ class Relearner:
             run,
             candidate=candidate.id,
             verdict=verdict.as_json(),
-            warnings=[str(w) for w in result.report.get("warnings", [])],
+            warnings=warnings,
             decision="activate" if verdict.activate else "keep",
             why=verdict.reason,
         )
@@ -289,8 +289,11 @@ class Relearner:
         training: pl.DataFrame,
         progress: Progress | None,
         policy: str | None = None,
-    ) -> tuple[Model, Fit]:
-        """Learn a candidate and save it; None: the fit judges which policy is best."""
+    ) -> tuple[Model, list[str]]:
+        """Learn a candidate and save it; return it and the warnings of its fit.
+
+        Without a `policy` the fit judges which one is best.
+        """
         notes = None if policy is None else {"recommended_policy": policy}
         settings = replace(self.settings, earlier=(current.model, current.catalogue))
         if policy is not None:
@@ -316,7 +319,8 @@ class Relearner:
         if current.brings_features:
             result = keep_names(result, current.model)
         save_fit(result, folder, notes)
-        return Model.of(read_artefact(folder)), result
+        warnings = [str(warning) for warning in result.report.get("warnings", [])]
+        return Model.of(read_artefact(folder)), warnings
 
     def _by_trial(
         self,
@@ -404,7 +408,7 @@ class Relearner:
         folder = Path(run.candidate_path)
         try:
             policy = self.settings.policy or TRIAL_POLICY
-            candidate, result = self._fit(folder, current, training, progress, policy)
+            candidate, warnings = self._fit(folder, current, training, progress, policy)
         except ValueError:
             self.records.finish(run, data=counts)  # the next try waits for more sessions
             raise
@@ -412,7 +416,7 @@ class Relearner:
             run,
             data=counts,
             candidate=candidate.id,
-            warnings=[str(w) for w in result.report.get("warnings", [])],
+            warnings=warnings,
             decision="try",
             why="half of the new sessions begin with a learned model, until it is known whether "
             "they earn more",

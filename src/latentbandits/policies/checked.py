@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import JointBelief, KnownBelief
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.clicks import PositionClicks
 from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies import decision
@@ -205,36 +205,22 @@ class LargestScore(CheckedPolicy[BeliefT], ABC):
         Scores of actions that are not eligible are ignored, so they need not be computed.
         """
 
-    def _believed_state(self, belief: BeliefT) -> IntArray | None:
-        """Return the state that a decision reports, `(n_sessions,)`; None: state 0."""
-        return None
+    def _believed_state(self, belief: BeliefT) -> IntArray:
+        """Return the state that a decision reports, `(n_sessions,)`."""
+        return np.zeros(_n_sessions(belief), np.int64)
 
     def _choose(self, belief: BeliefT, asked: Asked, propensity: bool) -> Choice:
         scores = self._scores(belief, asked)
-        return choose_best(
-            scores, asked.eligible, asked.rng, propensity, self._believed_state(belief)
-        )
+        action = decision.pick_best(scores, asked.eligible, asked.rng)
+        state = self._believed_state(belief)
+        if not propensity:
+            return Choice(action, state, None, "none")
+        best = decision.best(decision.restrict(scores, asked.eligible))
+        return Choice(action, state, 1 / np.count_nonzero(best, axis=1), "exact")
 
     def _probabilities(self, belief: BeliefT, asked: Asked) -> ActionProbabilities:
         best = decision.best(decision.restrict(self._scores(belief, asked), asked.eligible))
         return ActionProbabilities(decision.shares(best), "exact")
-
-
-def choose_best(
-    scores: FloatArray,
-    eligible: BoolArray | None,
-    rng: np.random.Generator,
-    propensity: bool,
-    state: IntArray | None = None,
-) -> Choice:
-    """Choose the best score of every session, ties at random."""
-    action = decision.pick_best(scores, eligible, rng)
-    if state is None:
-        state = np.zeros(len(action), np.int64)
-    if not propensity:
-        return Choice(action, state, None, "none")
-    ties = np.count_nonzero(decision.best(decision.restrict(scores, eligible)), axis=1)
-    return Choice(action, state, 1 / ties, "exact")
 
 
 def _n_sessions(belief: object) -> int:

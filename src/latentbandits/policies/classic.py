@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from latentbandits.beliefs import joint
 from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import ArmStatistics, GaussianArms
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
+from latentbandits.models.checks import BoolArray, FloatArray, session_count
 from latentbandits.models.linear.gaussian import LinearGaussian, LinearPosterior
 from latentbandits.models.protocol import Context, KnownModel, support_of
 from latentbandits.policies import decision
@@ -243,17 +243,19 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
         """Return the belief as it is: weights follow from losses alone, and have no prior."""
         return belief
 
-    def _advice(self, context: Context, eligible: BoolArray | None) -> BoolArray:
-        """Mark the actions that each expert recommends, several if they tie: `(1 or n, S, K)`."""
+    def _advice(self, n: int, context: Context, eligible: BoolArray | None) -> FloatArray:
+        """Return the probability of each action by each expert, who splits ties: `(n, S, K)`."""
         mask = None if eligible is None else eligible[:, None, :]
-        return decision.best(decision.restrict(self.model.expected_rewards(context), mask))
+        best = decision.best(decision.restrict(self.model.expected_rewards(context), mask))
+        return np.broadcast_to(decision.shares(best), (n, *best.shape[1:]))
 
     def _choose(self, belief: ExpertWeights, asked: Asked, propensity: bool) -> Choice:
         weights = joint.probabilities(belief.log_weights)
-        advice = self._advice(asked.context, asked.eligible)
+        session = np.arange(len(weights))
+        advice = self._advice(len(weights), asked.context, asked.eligible)
         expert = decision.draw(weights, asked.rng)
-        action = decision.pick(advice[_sessions(advice), expert], asked.rng)
-        chance = (weights * _share(advice, action)).sum(axis=1)
+        action = decision.pick(advice[session, expert] > 0, asked.rng)
+        chance = (weights * advice[session, :, action]).sum(axis=1)
         return Choice(action, expert, chance, "exact")
 
     def _learn(self, belief: ExpertWeights, outcome: Outcome) -> ExpertWeights:
@@ -262,10 +264,11 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
                 "EXP4 learns from the probability of the action that was played: pass it as "
                 "Decision.logged(action, propensity=...)"
             )
-        advice = self._advice(outcome.context, outcome.decision.eligible)
+        session = np.arange(len(outcome.action))
+        advice = self._advice(len(session), outcome.context, outcome.decision.eligible)
         low, high = self.reward_range
         loss = (high - outcome.reward) / (high - low) / outcome.decision.propensity
-        losses = belief.losses + _share(advice, outcome.action) * loss[:, None]
+        losses = belief.losses + advice[session, :, outcome.action] * loss[:, None]
         rounds = belief.rounds + outcome.moves
         rate = self._rate(rounds + 1, advice.shape[2])
         return ExpertWeights(-rate[:, None] * losses, losses, rounds)
@@ -278,20 +281,8 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
 
     def _probabilities(self, belief: ExpertWeights, asked: Asked) -> ActionProbabilities:
         weights = joint.probabilities(belief.log_weights)
-        advice = decision.shares(self._advice(asked.context, asked.eligible))
+        advice = self._advice(len(weights), asked.context, asked.eligible)
         return ActionProbabilities((weights[:, None, :] @ advice)[:, 0], "exact")
-
-
-def _sessions(advice: BoolArray) -> int | IntArray:
-    """Return the index of the first axis of advice: 0 if all sessions share it."""
-    return 0 if len(advice) == 1 else np.arange(len(advice))
-
-
-def _share(advice: BoolArray, action: IntArray) -> FloatArray:
-    """Return the probability that each expert recommends the played action: `(n, S)`."""
-    played = advice[_sessions(advice), :, action]
-    ties = np.count_nonzero(advice) > advice.shape[0] * advice.shape[1]
-    return played / (np.count_nonzero(advice, axis=2) if ties else 1)
 
 
 def build_ucb1(n_actions: int, noise: float = 1.0, scale: float | None = None) -> UCB1:
