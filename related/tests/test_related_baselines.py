@@ -99,3 +99,4 @@ def test_related_policies_are_built_by_name():
     assert (rank1.n_rows, rank1.n_columns, rank1.horizon) == (2, 3, 99)
     phased = build("Phased(deploy='mmTS', first=50)", Inputs(n_features=2, noise=0.5, n_users=7))
     assert (phased.n_users, phased.start.name, phased.first) == (7, "mmTS", 50)
+    assert build("Phased(deploy='EXP4')", Inputs(n_features=2, noise=0.5, n_users=7)).n_users == 7

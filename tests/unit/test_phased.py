@@ -25,8 +25,9 @@ def phased(deploy, start=None, first=3, learner=None):
     return Phased(start or LinUCB(D), learner or (lambda sums: FITTED), deploy, 5, D, first=first)
 
 
-def test_phased_keeps_its_promises():
-    check_policy(phased(mmTS), K, context=visits, order_free=False)
+@pytest.mark.parametrize("deploy", [mmTS, EXP4], ids=["mmTS", "EXP4"])
+def test_phased_keeps_its_promises(deploy):
+    check_policy(phased(deploy), K, context=visits, order_free=False)
 
 
 def rounds_of(rng, n_rounds, d=3):
@@ -120,6 +121,16 @@ def test_between_refits_the_user_is_served_by_the_deployed_policy_on_its_own_rou
         np.testing.assert_allclose(difference, difference[0, 0], atol=1e-8)
 
 
+def test_experts_keep_their_own_weights_between_refits():
+    policy = phased(lambda model: EXP4(model, reward_range=(-3.0, 3.0)), first=2)
+    belief, rng = policy.init(), np.random.default_rng(5)
+    for t in range(3):
+        visit = Visit(np.array([1]), rng.normal(size=(1, K, D)))
+        belief = policy.update(belief, visit, policy.decide(belief, visit, rng), [1.0])
+        assert belief.kept[0].losses.shape[2] == (2 if t >= 1 else 1)
+    assert belief.kept[0].rounds[0].tolist() == [0, 1, 0, 0, 0]
+
+
 def clustered_sums(seed, n_users=60, n_rounds=15, d=3, noise=0.3):
     rng = np.random.default_rng(seed)
     centres = np.array([[1.0, 0, 0], [0, 1.0, 0], [0, 0, -1.0]])
@@ -166,7 +177,6 @@ def test_users_without_rounds_do_not_count():
     ("call", "words"),
     [
         (lambda: phased(mmTS, start=mTS(FITTED)), "start must be a policy whose belief"),
-        (lambda: phased(EXP4), r"deploy\(model\) must be a policy whose belief"),
         (lambda: phased(mmTS, first=0), "first must be"),
         (lambda: Phased(LinUCB(D), None, mmTS, 5, D, factor=1.0), "factor must be above 1"),
         (lambda: PopulationMixture(0, 0.3, 1.0), "n_components must be"),

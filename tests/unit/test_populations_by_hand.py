@@ -113,6 +113,19 @@ def test_rewards_that_tell_nothing_leave_an_item_at_its_prior():
     assert belief.items.std() == pytest.approx(3.0, rel=6 / np.sqrt(4_000))
 
 
+def test_a_kept_belief_of_a_model_with_one_state_learns():
+    prior = LinearGaussian([[1.0]], 0.5, [[[1.0]]])
+    policy = Phased(
+        LinTS(1, 0.5), lambda sums: prior, partial(EXP4, reward_range=(0.0, 4.0)), 2, 1, first=1
+    )
+    belief = policy.init()
+    for _ in range(3):
+        logged = Decision.logged([0], propensity=[1.0])
+        belief = policy.update(belief, visit(1, [[1.0]]), logged, [1.0])
+    losses = belief.kept[0].losses
+    np.testing.assert_allclose(losses[0, :, 0], [0.0, 0.75])  # 1 - 1/4, since the refit at round 2
+
+
 def test_beliefs_of_learners_with_other_settings_are_told_apart():
     def policy(noise):
         learner = PopulationMixture(2, noise=noise, scale=1.0)

@@ -149,7 +149,8 @@ def build_phased(
     """Build Phased with the mixture learner.
 
     `deploy` also plays the first phase, on the prior N(0, scale^2 I). `scale` is the standard
-    deviation of a weight over the population.
+    deviation of a weight over the population. If the belief of `deploy` cannot be computed from
+    sums (EXP4), mmBayesUCB plays the first phase instead.
     """
     spec = parse(deploy)
 
@@ -158,6 +159,6 @@ def build_phased(
 
     prior = LinearGaussian(np.zeros((1, n_features)), noise, scale**2 * np.eye(n_features)[None])
     learner = PopulationMixture(n_components, noise, scale, seed=seed)
-    return Phased(
-        deployed(prior), learner, deployed, n_users, n_features, first=first, factor=factor
-    )
+    start = "mmBayesUCB(quantile=0.84)" if spec.name == "EXP4" else spec
+    first_policy: Any = build(start, Inputs(prior))
+    return Phased(first_policy, learner, deployed, n_users, n_features, first=first, factor=factor)

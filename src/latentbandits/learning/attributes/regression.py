@@ -226,7 +226,7 @@ def climb(
 
     One ends when a pass gains less than `_TOLERANCE` nats per user.
     """
-    fits = [(start, -inf) for start in starts]
+    fits = [(start, -np.inf) for start in starts]
     moving = list(range(len(starts)))
     for _ in range(most):
         if not moving:

@@ -1,7 +1,7 @@
 """Phased: play a start policy, fit a model to all users' sums, deploy it, and refit at doublings.
 
-This is the plan of Zhou & Brunskill (2016) with any learner, and the arrow "decision log -> back to
-learning" of a service.
+This is the plan of Zhou & Brunskill (2016) with any learner and any policy on the learned model,
+and the arrow "decision log -> back to learning" of a service.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class PhasedBelief(NamedTuple):
     shares: FloatArray  # (B, S)
     noise: FloatArray  # (B,)
     next_refit: FloatArray  # (B,)
+    kept: tuple[Any, ...]  # chunks of users' beliefs, for policies that sums do not determine
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +48,12 @@ class Phased(PopulationPolicy[PhasedBelief]):
 
     When the rounds of the population reach `first`, and every `factor` times as many,
     `learner(sums)` fits a `LinearGaussian` to the sums of all users. Between refits the asking user
-    is served by `deploy(model)` on the user's own sums, exactly. So the beliefs of both policies
-    must follow from sums, as those of mmTS, mmBayesUCB, mmGreedy, LinTS and LinUCB do.
+    is served by `deploy(model)` on the user's own sums: exact for mmTS, mmBayesUCB, mmGreedy, LinTS
+    and LinUCB. A policy whose belief does not follow from sums (EXP4) keeps a belief per user, and
+    starts anew at each refit.
 
     Args:
-        start: the policy of the first phase.
+        start: the policy of the first phase; its belief must follow from sums.
         learner: a function from the sums of all users to a `LinearGaussian`.
         deploy: a function from that model to the policy of the next phase.
         n_users: number of users of the population.
@@ -83,18 +85,10 @@ class Phased(PopulationPolicy[PhasedBelief]):
         checks.positive_count("first", self.first)
         if not self.factor > 1:
             raise ValueError(f"factor must be above 1; got {self.factor}")
-        self._check("start", self.start)
-        blank = LinearGaussian(np.zeros((1, self.n_features)), 1.0, np.eye(self.n_features)[None])
-        self._check("deploy(model)", self.deploy(blank))
-
-    def _check(self, name: str, policy: CheckedPolicy[Any]) -> None:
-        """Raise ValueError unless the belief of `policy` follows from sums."""
-        if isinstance(policy, LinUCB):
-            return
-        if not (isinstance(policy, JointPolicy) and isinstance(policy.model, LinearGaussian)):
+        if not _follows_from_sums(self.start):
             raise ValueError(
-                f"{name} must be a policy whose belief follows from sums (LinUCB, LinTS, or mmTS "
-                f"on a LinearGaussian); got {policy.name}"
+                "start must be a policy whose belief follows from sums (LinUCB, LinTS, or mmTS on "
+                f"a LinearGaussian); got {self.start.name}"
             )
 
     def init(self, n_sessions: int = 1) -> PhasedBelief:
@@ -108,6 +102,7 @@ class Phased(PopulationPolicy[PhasedBelief]):
             np.zeros((n, 0)),
             np.ones(n),
             np.full(n, float(self.first)),
+            self._fresh(self.deploy(LinearGaussian(np.zeros((1, d)), 1.0, np.eye(d)[None])), n),
         )
 
     def _policy(self, belief: PhasedBelief) -> CheckedPolicy[Any]:
@@ -123,6 +118,8 @@ class Phased(PopulationPolicy[PhasedBelief]):
 
     def _user_belief(self, policy: Any, belief: PhasedBelief, user: IntArray) -> Any:
         """Return the belief of `policy` about each user after all of the user's rounds."""
+        if belief.kept and belief.weights.shape[1] > 0:
+            return chunks.take(belief.kept, user)
         sums = chunks.take(belief.users, user)
         log_evidence, posterior = condition_on_sums(policy.model, sums)
         if isinstance(policy, LinUCB):
@@ -150,9 +147,19 @@ class Phased(PopulationPolicy[PhasedBelief]):
             before.squares + outcome.reward**2,
             before.counts + 1,
         )
+        kept = belief.kept
+        if kept and belief.weights.shape[1] > 0:
+            policy = self._policy(belief)
+            user_belief = chunks.take(kept, outcome.context.user)
+            learned = policy._learn(user_belief, outcome._replace(context=outcome.context.features))
+            kept = chunks.put(kept, outcome.context.user, learned)
         users = chunks.put(belief.users, outcome.context.user, after)
-        learned = belief._replace(rounds=belief.rounds + outcome.moves, users=users)
-        return learned if learned.rounds[0] < belief.next_refit[0] else self._refit(learned)
+        learned_belief = belief._replace(
+            rounds=belief.rounds + outcome.moves, users=users, kept=kept
+        )
+        if learned_belief.rounds[0] < belief.next_refit[0]:
+            return learned_belief
+        return self._refit(learned_belief)
 
     def _refit(self, belief: PhasedBelief) -> PhasedBelief:
         """Fit a model to every population; all of them have seen equally many rounds."""
@@ -160,10 +167,33 @@ class Phased(PopulationPolicy[PhasedBelief]):
             self.learner(UserSums(*(chunks.field(belief.users, f, b) for f in range(4))))
             for b in range(len(belief.rounds))
         ]
-        return belief._replace(
+        fitted = belief._replace(
             weights=np.stack([model.weights for model in models]),
             covariances=np.stack([model.covariances for model in models]),
             shares=np.stack([model.state_prior for model in models]),
             noise=np.array([model.noise for model in models]),
             next_refit=np.ceil(belief.next_refit * self.factor),
         )
+        return fitted._replace(kept=self._fresh(self._policy(fitted), len(belief.rounds)))
+
+    def _fresh(self, policy: CheckedPolicy[Any], n_populations: int) -> tuple[Any, ...]:
+        """Return the initial beliefs of users in chunks; () if sums determine the belief."""
+        if _follows_from_sums(policy):
+            return ()
+        start = policy.init(n_populations)
+
+        def chunk(n_rows: int) -> Any:
+            return type(start)(
+                *(np.broadcast_to(a[:, None], (len(a), n_rows, *a.shape[1:])) for a in start)
+            )
+
+        sizes = [
+            min(chunks.ROWS, self.n_users - first) for first in range(0, self.n_users, chunks.ROWS)
+        ]
+        return tuple(chunk(size) for size in sizes)
+
+
+def _follows_from_sums(policy: CheckedPolicy[Any]) -> bool:
+    if isinstance(policy, LinUCB):
+        return True
+    return isinstance(policy, JointPolicy) and isinstance(policy.model, LinearGaussian)
