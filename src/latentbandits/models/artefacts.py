@@ -24,10 +24,10 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 
 from latentbandits.models import checks, registry
-from latentbandits.models.attributes.columns import json_bytes
 from latentbandits.models.attributes.parts import PARTS, part_class, parts_of, with_parts
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.clicks import ClickModel, as_click_model
+from latentbandits.models.numerics.arrays import json_bytes
 from latentbandits.models.protocol import KnownModel, Model
 from latentbandits.models.registry import find
 from latentbandits.replacing import interrupted, replacing_folder

@@ -130,7 +130,7 @@ def _observed_rounds(case: Case, length: int) -> None:
         for position in np.flatnonzero(seen):
             decision = shown.positions[position].take(one)
             alone = case.policy.update(alone, here, decision, rewards[one, position])
-        same_decisions(case, alone, rows(after, one), here, "a cascade's observed rounds teach")
+        same_decisions(case, alone, rows(after, one), here, "a cascade teaches")
 
 
 def _in_a_batch(case: Case, clicks: ClickModel, length: int) -> None:

@@ -315,6 +315,10 @@ class Arms(ConjugateModel):
         return self._replace(fields, self.state_prior)
 
     @property
+    def n_states(self) -> int:
+        return int(self._means.shape[1])
+
+    @property
     def n_actions(self) -> int:
         return int(self._means.shape[2])
 

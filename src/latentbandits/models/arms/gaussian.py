@@ -108,6 +108,10 @@ class GaussianArms(Arms):
         """Return this model with m more actions at the end; both arguments `(n_states, m)`."""
         return self._longer({"means": means, "spread": np.sqrt(variances)})
 
+    @property
+    def n_sessions(self) -> int | None:
+        return len(self.means) if self.means.ndim == 3 else None
+
     @cached_property
     def is_certain(self) -> bool:
         return not self.spread.any()
@@ -147,7 +151,7 @@ class GaussianArms(Arms):
     def sample_rewards(
         self, parameters: ArmStatistics, context: Context, state: IntArray, rng: np.random.Generator
     ) -> FloatArray:
-        normals = rng.standard_normal((*state.shape, self.n_actions))
+        normals = rng.standard_normal((*state.shape, self.means.shape[-1]))
         return self.rewards_from_normals(parameters, context, state, normals, out=normals)
 
     @property
@@ -167,9 +171,9 @@ class GaussianArms(Arms):
 
         The draws are written to `out`, which may be `normals`, if it is given.
         """
-        n, m = state.shape
-        out = np.empty((n, m, self.n_actions)) if out is None else out
-        if m <= self.n_states:
+        (n, m), (_, n_states, n_actions) = state.shape, self._means.shape
+        out = np.empty((n, m, n_actions)) if out is None else out
+        if m <= n_states:
             mean, variance = self._posterior(
                 rows(self._means, state),
                 rows(self._variances, state),
@@ -181,7 +185,7 @@ class GaussianArms(Arms):
         else:  # many draws: one posterior per state is cheaper than one per draw
             mean, variance = self.posterior_rewards(parameters, context)
             deviation = np.sqrt(variance, out=variance)
-            for block in blocks(n, m * self.n_actions):
+            for block in blocks(n, m * n_actions):
                 chosen = normals if len(normals) == 1 else normals[block]
                 np.multiply(chosen, rows(deviation[block], state[block]), out=out[block])
                 out[block] += rows(mean[block], state[block])

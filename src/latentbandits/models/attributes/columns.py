@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.numerics.arrays import json_bytes
 from latentbandits.names import one_of
 
 Row: TypeAlias = Mapping[str, Any]
@@ -259,8 +260,3 @@ class Encoder:
         content: Mapping[str, Any] = json.loads(arrays["columns"].tobytes())
         columns = tuple(from_json(column) for column in content["columns"])
         return cls(columns, content["intercept"], content.get("action"))
-
-
-def json_bytes(content: Any) -> NDArray[np.uint8]:
-    """Return JSON as an array of bytes."""
-    return np.frombuffer(json.dumps(content, ensure_ascii=False).encode(), np.uint8)

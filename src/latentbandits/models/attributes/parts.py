@@ -32,9 +32,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from latentbandits.models.attributes.columns import Category, Encoder, Row, json_bytes
+from latentbandits.models.attributes.columns import Category, Encoder, Row
 from latentbandits.models.checks import BoolArray, FloatArray
-from latentbandits.models.numerics.arrays import log_sum
+from latentbandits.models.numerics.arrays import json_bytes, log_sum
 
 _LEAST_SCALE = 1e-9  # of a number that is the same for all users
 

@@ -7,6 +7,7 @@ and draws. Trees are nested tuples of arrays, each with sessions first, as in a 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -229,6 +230,11 @@ def separate(tree: Any, n: int) -> list[Any]:
         return [None if tree is None else tree[i : i + 1].copy() for i in range(n)]
     branches = zip(*[separate(branch, n) for branch in tree], strict=True)
     return [type(tree)(*parts) if hasattr(tree, "_fields") else parts for parts in branches]
+
+
+def json_bytes(content: Any) -> NDArray[np.uint8]:
+    """Return JSON as an array of bytes, as artefacts keep texts."""
+    return np.frombuffer(json.dumps(content, ensure_ascii=False).encode(), np.uint8)
 
 
 # Keys: random numbers that are a function of data.
