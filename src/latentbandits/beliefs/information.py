@@ -160,7 +160,10 @@ def _support(D: FloatArray, v: FloatArray) -> tuple[IntArray, FloatArray]:
 def _by_first(weights: FloatArray, place: IntArray) -> FloatArray:
     """Return P(scenario, group), `(n, m, m)`: a group is named by its first scenario."""
     first = (place[:, :, None] == place[:, None, :]).argmax(axis=2)
-    return weights[:, None, :] * (first[:, None, :] == np.arange(place.shape[1])[:, None])
+    result: FloatArray = weights[:, None, :] * (
+        first[:, None, :] == np.arange(place.shape[1])[:, None]
+    )
+    return result
 
 
 def _from_groups(
@@ -280,7 +283,8 @@ def _compared(D: FloatArray, v: FloatArray) -> FloatArray:
     if len(D) == 1:
         return np.ones(1)
     if len(D) <= FEW_ACTIONS:
-        return _all_pairs(D[None], v[None], None)[0]
+        shares: FloatArray = _all_pairs(D[None], v[None], None)[0]
+        return shares
     points, index, counts = np.unique(
         np.stack([v, D]), axis=1, return_inverse=True, return_counts=True
     )
@@ -302,7 +306,8 @@ def _unit(values: FloatArray) -> FloatArray:
     if top.min() > 1e-100 and top.max() < 1e100:
         return values
     exponent = np.maximum(np.frexp(top)[1], -1000)
-    return values * np.ldexp(1.0, -exponent)[:, None]
+    scaled: FloatArray = values * np.ldexp(1.0, -exponent)[:, None]
+    return scaled
 
 
 def _all_pairs(
@@ -333,7 +338,8 @@ def _all_pairs(
         times = np.ones(len(pair)) if counts is None else counts[a[pair]] * counts[b[pair]]
         np.add.at(mixture, (a[pair], session), times * share)
         np.add.at(mixture, (b[pair], session), times * (1 - share))
-    return (mixture / mixture.sum(axis=0)).T
+    distribution: FloatArray = (mixture / mixture.sum(axis=0)).T
+    return distribution
 
 
 @lru_cache(maxsize=_MOST_POINTS)

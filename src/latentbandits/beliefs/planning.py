@@ -116,7 +116,8 @@ def best_value(values: FloatArray, eligible: BoolArray | None) -> FloatArray:
     """Return the largest value among the eligible actions, `(n,)`."""
     if eligible is not None:
         values = np.where(eligible, values, -np.inf)
-    return values.max(axis=1)
+    best: FloatArray = values.max(axis=1)
+    return best
 
 
 def _action_values(model: Model, sessions: Sessions, steps: int) -> FloatArray:
@@ -149,7 +150,8 @@ def _action_values(model: Model, sessions: Sessions, steps: int) -> FloatArray:
             log_chance[:, a, o], best[:, a, o] = found
     chance = _normalised(log_chance) if outcomes.chance is None else outcomes.chance
     means = joint.mean_rewards(model, sessions.belief, sessions.context)
-    return means + (chance * best).sum(axis=2)
+    expected: FloatArray = means + (chance * best).sum(axis=2)
+    return expected
 
 
 def _outcomes(model: Model, belief: JointBelief, context: Context) -> Outcomes:

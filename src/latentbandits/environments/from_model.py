@@ -181,7 +181,10 @@ def regress(model: GaussianArms, state: IntArray, theta: FloatArray) -> FloatArr
     share = np.minimum(variance / np.maximum(model.means.var(axis=(-2, -1)), 1e-300), 1.0)
     kept = 1.0 - np.broadcast_to(share, (len(theta),))[:, None]
     user_means = means[np.arange(len(theta)), state]
-    return centre + kept * (user_means - centre) + np.sqrt(kept) * (theta - user_means)
+    result: FloatArray = (
+        centre + kept * (user_means - centre) + np.sqrt(kept) * (theta - user_means)
+    )
+    return result
 
 
 def _inner(model: Any) -> Any:
@@ -239,7 +242,8 @@ class _AroundMeans(_AtPoint):
         return model.sample_rewards(model.parameters(len(state)), None, state[:, None], rng)[:, 0]
 
     def mean_rewards(self, theta: Any, context: Context) -> FloatArray:
-        return theta
+        means: FloatArray = theta
+        return means
 
 
 def _path(

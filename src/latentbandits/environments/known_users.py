@@ -137,7 +137,8 @@ class GroupedRatings:
     @cached_property
     def sizes(self) -> IntArray:
         """The number of items of each group."""
-        return self.groups.sum(axis=0)
+        sizes: IntArray = self.groups.sum(axis=0)
+        return sizes
 
     @cached_property
     def _members(self) -> IntArray:
@@ -149,7 +150,8 @@ class GroupedRatings:
         shape = (n_runs, self.n_actions)
         group = rng.integers(len(self.sizes), size=shape)
         first = np.cumsum(self.sizes) - self.sizes
-        return self._members[first[group] + rng.integers(self.sizes[group])]
+        items: IntArray = self._members[first[group] + rng.integers(self.sizes[group])]
+        return items
 
 
 @dataclass(frozen=True, eq=False)

@@ -133,7 +133,8 @@ class PopulationInstances:
         else:
             slot = self._chance.searchsorted(rng.random(n_runs), side="right")
             slot = np.minimum(slot, n_present - 1)
-        return self._present[self._population, slot]
+        visitor: IntArray = self._present[self._population, slot]
+        return visitor
 
     def round(self, t: int, rng: np.random.Generator) -> Round:
         env, population = self._environment, self._population

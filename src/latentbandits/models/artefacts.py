@@ -84,7 +84,8 @@ def from_arrays(kind: str, arrays: Arrays) -> Model:
         if index:
             numbered.setdefault(name, {})[int(index[0])] = values[name]
     values |= {name: [several[i] for i in sorted(several)] for name, several in numbered.items()}
-    return registry.find(kind)(**values)
+    model: Model = registry.find(kind)(**values)
+    return model
 
 
 def _registered_kind(model: KnownModel) -> type[Any]:
@@ -220,7 +221,8 @@ def recommended_policy(path: str | os.PathLike[str], default: str) -> str:
 
 def notes_of(files: Mapping[str, bytes], path: Any) -> dict[str, Any]:
     """Return the notes of files that are in memory; `path` is for errors."""
-    return _manifest(files, path).get("notes", {})
+    notes: dict[str, Any] = _manifest(files, path).get("notes", {})
+    return notes
 
 
 def load_click_model(path: str | os.PathLike[str]) -> ClickModel | None:
@@ -408,7 +410,8 @@ class Places:
         return self._n
 
     def __contains__(self, name: object) -> bool:
-        return self._of_all.get(name, self._n) < self._n  # type: ignore[call-overload]
+        result: bool = self._of_all.get(name, self._n) < self._n  # type: ignore[call-overload]
+        return result
 
     def __iter__(self) -> Iterator[str]:
         return islice(self._of_all, self._n)

@@ -110,7 +110,8 @@ def state_prior(
     if (np.abs(totals - 1) > _SUM_TOLERANCE).any():
         worst = float(totals.ravel()[np.abs(totals - 1).argmax()])
         raise ValueError(f"{name} must sum to one; it sums to {worst}: divide it by its sum")
-    return array / totals
+    probabilities: FloatArray = array / totals
+    return probabilities
 
 
 def log_prior(prior: FloatArray) -> FloatArray:

@@ -92,7 +92,8 @@ class Each(ClickModel):
     for_clicks: ClassVar[bool] = False
 
     def value(self, means: FloatArray) -> FloatArray:
-        return means.sum(axis=1)
+        total: FloatArray = means.sum(axis=1)
+        return total
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,8 @@ class Cascade(ClickModel):
         return np.where(_below_click(attractions), np.nan, attractions)
 
     def value(self, means: FloatArray) -> FloatArray:
-        return 1 - np.prod(1 - means, axis=1)
+        clicked: FloatArray = 1 - np.prod(1 - means, axis=1)
+        return clicked
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,8 @@ def as_click_model(model: AnyClickModel) -> ClickModel:
 def _below_click(rewards: FloatArray) -> BoolArray:
     """Mark the positions below the first click."""
     clicks = (rewards == 1).cumsum(axis=1)
-    return (clicks - (rewards == 1)) > 0
+    below: BoolArray = (clicks - (rewards == 1)) > 0
+    return below
 
 
 def _at(wrong: BoolArray, rewards: FloatArray) -> str:
@@ -262,7 +265,8 @@ class ClickPosterior(NamedTuple):
         return np.exp(self.log_mu)
 
     def mean(self, values: FloatArray) -> FloatArray:
-        return (self.weights * values).sum(axis=-1)
+        average: FloatArray = (self.weights * values).sum(axis=-1)
+        return average
 
 
 def log_not_clicked(log_rest: FloatArray, looked: float) -> FloatArray:

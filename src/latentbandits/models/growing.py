@@ -225,7 +225,8 @@ def _noise_units(inner: Any) -> FloatArray:
     if scale is None:
         return np.ones(inner.n_states)
     count = inner.noise_count
-    return scale**2 * count / (count - 2)
+    variance: FloatArray = scale**2 * count / (count - 2)
+    return variance
 
 
 def _wrapped(model: Any, grown: Any) -> Any:

@@ -213,7 +213,8 @@ def average_rewards(model: Any, weights: FloatArray, parameters: Any, context: A
     A model that can do so without variances has a method `average_rewards`.
     """
     if hasattr(model, "average_rewards"):
-        return model.average_rewards(weights, parameters, context)
+        result: FloatArray = model.average_rewards(weights, parameters, context)
+        return result
     mean: FloatArray = model.posterior_rewards(parameters, context)[0]
     return (weights[:, None, :] @ mean)[:, 0]
 
@@ -224,7 +225,8 @@ def reward_laws(model: Any, parameters: Any, context: Context) -> tuple[Componen
     Bayes-UCB reads it. A model without a method `reward_laws` has normals of its posterior moments.
     """
     if hasattr(model, "reward_laws"):
-        return model.reward_laws(parameters, context)
+        result: tuple[Component, ...] = model.reward_laws(parameters, context)
+        return result
     mean, variance = model.posterior_rewards(parameters, context)
     return (Component(None, Normal(mean, np.sqrt(variance))),)
 
@@ -358,7 +360,8 @@ class ArraysByState(StationaryModel):
         """Return the model with other values of its `prior_fields`; a prior of None is uniform."""
         made: Any = self
         values = {field.name: getattr(self, field.name) for field in fields(made)}
-        return type(made)(**(values | dict(arrays) | {"state_prior": state_prior}))
+        result: Self = type(made)(**(values | dict(arrays) | {"state_prior": state_prior}))
+        return result
 
 
 class ConjugateModel(ArraysByState):

@@ -103,7 +103,8 @@ def _rewards(
     if isinstance(model, Generative) and _draws_rewards(model, context, rng):
         theta = model.draw_theta(rng.integers(model.n_states, size=N_SESSIONS), rng)
         return model.draw_rewards(theta, context, rng)[np.arange(N_SESSIONS), action]
-    return rng.standard_normal(N_SESSIONS)
+    normals: FloatArray = rng.standard_normal(N_SESSIONS)
+    return normals
 
 
 def _draws_rewards(model: Generative, context: Context, rng: np.random.Generator) -> bool:

@@ -191,7 +191,8 @@ class Learnable(ABC):
         """Return KL(q(phi) || prior), summed over states and actions, `(R,)`."""
         gain = ((phi - prior) * self.expected(phi)).sum(axis=-1)
         kl = gain - self.log_normaliser(phi) + self.log_normaliser(prior)
-        return kl.sum(axis=(-2, -1))
+        total: FloatArray = kl.sum(axis=(-2, -1))
+        return total
 
     def expected_log_prior(
         self, centre: FloatArray, strength: FloatArray, phi: FloatArray
@@ -199,7 +200,8 @@ class Learnable(ABC):
         """Return E_q[log prior] as a function of the strength, up to a constant, `(R,)`."""
         prior = self.prior(centre, strength)
         inner = (prior[:, 0] * self.expected(phi).sum(axis=1)).sum(axis=(-2, -1))
-        return inner - phi.shape[1] * self.log_normaliser(prior[:, 0]).sum(axis=-1)
+        total: FloatArray = inner - phi.shape[1] * self.log_normaliser(prior[:, 0]).sum(axis=-1)
+        return total
 
     # The noise, a parameter that all states share. Most families have none.
 
@@ -363,7 +365,8 @@ class ConjugateArms(Arms, Learnable):
 
     def mean_reward(self, theta: Any) -> FloatArray:
         """Return the mean of p(r | theta)."""
-        return theta
+        means: FloatArray = theta
+        return means
 
     @abstractmethod
     def log_density(self, theta: Any, reward: FloatArray) -> FloatArray:
@@ -460,7 +463,8 @@ class ConjugateArms(Arms, Learnable):
             # At least one pseudo-observation in total is left.
             most = 0.5 * np.maximum((means - low) * (high - means), 1e-12)
         prior = type(self).from_means(means, np.sqrt(np.minimum(variances, most)))  # type: ignore[attr-defined]
-        return prior._prior_arrays()
+        arrays: dict[str, FloatArray] = prior._prior_arrays()
+        return arrays
 
     def log_normaliser_step(
         self, prior: FloatArray, totals: FloatArray, statistic: FloatArray
@@ -508,7 +512,8 @@ class ConjugateArms(Arms, Learnable):
         The base measures, which are the same in every state, are left out.
         """
         after = self.log_normaliser(self.prior_hyperparameters + parameters.totals[:, None])
-        return (after - self.log_normaliser(self.prior_hyperparameters)).sum(axis=2)
+        evidence: FloatArray = (after - self.log_normaliser(self.prior_hyperparameters)).sum(axis=2)
+        return evidence
 
     def posterior_rewards(
         self, parameters: ArmTotals, context: Context

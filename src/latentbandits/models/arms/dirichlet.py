@@ -25,7 +25,8 @@ def log_normaliser(phi: FloatArray) -> FloatArray:
     """
     from scipy.special import gammaln
 
-    return gammaln(phi).sum(axis=-1) - gammaln(phi.sum(axis=-1))
+    log_z: FloatArray = gammaln(phi).sum(axis=-1) - gammaln(phi.sum(axis=-1))
+    return log_z
 
 
 def expected_log(phi: FloatArray) -> FloatArray:
@@ -36,7 +37,8 @@ def expected_log(phi: FloatArray) -> FloatArray:
     """
     from scipy.special import digamma
 
-    return digamma(phi) - digamma(phi.sum(axis=-1, keepdims=True))
+    expected: FloatArray = digamma(phi) - digamma(phi.sum(axis=-1, keepdims=True))
+    return expected
 
 
 def divergence(after: FloatArray, before: FloatArray) -> FloatArray:
@@ -46,7 +48,8 @@ def divergence(after: FloatArray, before: FloatArray) -> FloatArray:
     np.float64(0.0)
     """
     gain = ((after - before) * expected_log(after)).sum(axis=-1)
-    return gain - log_normaliser(after) + log_normaliser(before)
+    kl: FloatArray = gain - log_normaliser(after) + log_normaliser(before)
+    return kl
 
 
 def log_normaliser_step(prior: FloatArray, totals: FloatArray, statistic: FloatArray) -> FloatArray:
@@ -75,7 +78,8 @@ def unnormalised(phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         return rng.standard_gamma(phi)
     log_draws = np.log(rng.standard_gamma(phi + 1))  # log G(a) = log G(a + 1) + log(U) / a
     log_draws -= rng.standard_exponential(phi.shape) / phi
-    return np.exp(log_draws - log_draws.max(axis=-1, keepdims=True))
+    draws: FloatArray = np.exp(log_draws - log_draws.max(axis=-1, keepdims=True))
+    return draws
 
 
 # Rewards with finitely many values and Dirichlet priors: clicks, stars, priced outcomes.
@@ -452,7 +456,8 @@ class CategoricalArms(DirichletArms):
         return draws
 
     def point(self, phi: FloatArray) -> FloatArray:
-        return phi / phi.sum(axis=-1, keepdims=True)
+        probabilities: FloatArray = phi / phi.sum(axis=-1, keepdims=True)
+        return probabilities
 
     def mean_reward(self, theta: FloatArray) -> FloatArray:
         return theta @ self.values
@@ -481,7 +486,8 @@ class CategoricalArms(DirichletArms):
 
     @cached_property
     def _offsets(self) -> FloatArray:
-        return self.values - self.values[0]
+        offsets: FloatArray = self.values - self.values[0]
+        return offsets
 
     @cached_property
     def _one_hot(self) -> FloatArray:

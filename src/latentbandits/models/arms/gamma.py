@@ -220,7 +220,8 @@ class ExponentialArms(GammaArms):
 
     def prior(self, centre: FloatArray, strength: FloatArray) -> FloatArray:
         """Return shape kappa + 1 and scale kappa m: the prior mean of 1 / theta is then m."""
-        return super().prior(centre, strength) + np.array([1.0, 0.0])
+        prior: FloatArray = super().prior(centre, strength) + np.array([1.0, 0.0])
+        return prior
 
     def log_base_measure(self, reward: FloatArray) -> float:
         return 0.0

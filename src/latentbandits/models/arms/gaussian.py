@@ -47,7 +47,8 @@ class ArmStatistics(NamedTuple):
 
     def _cell(self, action: IntArray) -> IntArray:
         """Return the index of each session's action in the flattened arrays."""
-        return action + self.counts.shape[1] * np.arange(len(action))
+        cell: IntArray = action + self.counts.shape[1] * np.arange(len(action))
+        return cell
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -369,7 +370,8 @@ class Gaussian(Learnable):
         error = np.maximum(squares - 2 * fit, 0.0)
         counts = sums[..., 0].sum(axis=1)
         if self.noise_by_action:
-            return (error + _ACTION_NOISE) / (counts + 1)
+            by_action: FloatArray = (error + _ACTION_NOISE) / (counts + 1)
+            return by_action
         shared = (error.sum(axis=1) + _LEAST_NOISE) / (counts.sum(axis=1) + 1)
         return np.broadcast_to(shared[:, None], noise.shape)
 

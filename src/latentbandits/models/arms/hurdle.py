@@ -237,12 +237,14 @@ class HurdleArms(ConjugateArms):
 
     def posterior(self, prior: FloatArray, sums: FloatArray, noise: FloatArray) -> FloatArray:
         amounts = sums[..., self.amount_terms] / noise[:, None, :, None]
-        return prior + np.concatenate([sums[..., :2], amounts], axis=-1)
+        phi: FloatArray = prior + np.concatenate([sums[..., :2], amounts], axis=-1)
+        return phi
 
     @property
     def smoothing(self) -> FloatArray:  # type: ignore[override]
         """Half a zero, and half a positive reward of 1."""
-        return 0.5 * self.summed(np.array([0.0, 1.0])).sum(axis=0)
+        both: FloatArray = 0.5 * self.summed(np.array([0.0, 1.0])).sum(axis=0)
+        return both
 
     def reward_variance(self, phi: FloatArray) -> FloatArray:
         chance, amount = self.point(phi)
@@ -536,7 +538,8 @@ class HurdleGammaArms(HurdleArms):
     ) -> FloatArray:
         power = 1 / noise
         terms = totals[..., 0] * _power_terms(power) + (power - 1) * totals[..., 2]
-        return terms.sum(axis=1)
+        value: FloatArray = terms.sum(axis=1)
+        return value
 
 
 def _power_terms(power: FloatArray | float) -> FloatArray:

@@ -177,7 +177,8 @@ def from_json(content: Mapping[str, Any]) -> Column:
         first, second = (from_json(part) for part in values["parts"])
         return Product(first, second)  # type: ignore[arg-type]
     lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-    return _KINDS[kind](**(values | lists))
+    column: Column = _KINDS[kind](**(values | lists))
+    return column
 
 
 # Encode named attributes as the vector that a model takes.

@@ -116,7 +116,8 @@ class Gate:
                 squares += ((difference / scale) ** 2).sum(axis=1)
                 numbers += len(column.labels)
         width = len(values) ** (-1 / (numbers + 4))  # Silverman's rule for so many numbers
-        return agree * np.exp(-squares / (2 * width**2))
+        kernel: FloatArray = agree * np.exp(-squares / (2 * width**2))
+        return kernel
 
     def of_encoded(self, encoded: FloatArray) -> FloatArray:
         """Return log P1(s | z) of encoded attributes `(n, len(encoder))`."""

@@ -160,7 +160,8 @@ class Ensemble(StationaryModel):
         share = np.exp(self._log_weights)
         if state is not None:
             share = rows(share, state)
-        return (share[..., None, :] * means).sum(axis=-1)
+        mixed: FloatArray = (share[..., None, :] * means).sum(axis=-1)
+        return mixed
 
     def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
         """Return the log density of the mixture over members, as if each round drew a new one."""
@@ -250,7 +251,8 @@ class Ensemble(StationaryModel):
     ) -> FloatArray:
         members = self._users(theta)
         densities = [m.log_reward_density(t, context, action, reward) for m, t in members]
-        return np.stack(densities)[theta[0], np.arange(len(action))]
+        chosen: FloatArray = np.stack(densities)[theta[0], np.arange(len(action))]
+        return chosen
 
     def probability_best(
         self,

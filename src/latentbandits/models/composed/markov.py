@@ -338,7 +338,8 @@ class PathFilter:
             if rewards is None:
                 rewards = np.empty((*state.shape, draws.shape[2]))
             rewards[chosen] = draws[:, 0]
-        return rewards
+        result: FloatArray = rewards
+        return result
 
     def _on_paths(
         self, parameters: Paths, context: Context

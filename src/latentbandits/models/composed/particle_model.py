@@ -138,7 +138,8 @@ class ParticleModel(StationaryModel, ABC):
     def effective_sample_size(self, parameters: ParticlePosterior) -> FloatArray:
         """Return 1 / sum of squared weights, `(n_sessions, n_states)`."""
         weights = np.exp(parameters.log_weights)
-        return 1 / np.einsum("nsp,nsp->ns", weights, weights)
+        size: FloatArray = 1 / np.einsum("nsp,nsp->ns", weights, weights)
+        return size
 
     def posterior_rewards(
         self, parameters: ParticlePosterior, context: Context
@@ -294,7 +295,8 @@ class ParticleModel(StationaryModel, ABC):
         centred = draws - draws.mean(axis=1, keepdims=True)
         covariance = centred.swapaxes(1, 2) @ centred / draws.shape[1]
         values, vectors = np.linalg.eigh(covariance)
-        return np.sqrt(np.maximum(values, 0.0))[:, :, None] * vectors.swapaxes(1, 2)
+        factors: FloatArray = np.sqrt(np.maximum(values, 0.0))[:, :, None] * vectors.swapaxes(1, 2)
+        return factors
 
 
 def _check_density(density: FloatArray, reward: FloatArray) -> None:

@@ -312,7 +312,8 @@ class SqrtRewards(TransformedRewards):
 
     def log_slope(self, reward: FloatArray) -> FloatArray:
         """Return -log(2 sqrt r); a reward of zero, where f' is infinite, counts as one of 1e-6."""
-        return -np.log(2 * np.sqrt(np.maximum(reward, 1e-6)))
+        slope: FloatArray = -np.log(2 * np.sqrt(np.maximum(reward, 1e-6)))
+        return slope
 
     @staticmethod
     def outside(reward: FloatArray) -> BoolArray:

@@ -123,7 +123,8 @@ class LinearGaussian(LinearModel, ConjugateModel):
         if state is None:
             return self._weights @ context.swapaxes(1, 2)
         session = 0 if self.weights.ndim == 2 else np.arange(len(state))
-        return (context @ self._weights[session, state][:, :, None])[:, :, 0]
+        rewards: FloatArray = (context @ self._weights[session, state][:, :, None])[:, :, 0]
+        return rewards
 
     def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
         x = checks.played(context, action)
@@ -242,7 +243,8 @@ class LinearGaussian(LinearModel, ConjugateModel):
         """Square roots of the covariances, which may be singular."""
         values, vectors = np.linalg.eigh(self.covariances)
         factors = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
-        return factors.reshape(*self._weights.shape, self.n_features)
+        shaped: FloatArray = factors.reshape(*self._weights.shape, self.n_features)
+        return shaped
 
 
 def _theta(

@@ -127,7 +127,8 @@ class LogisticLinear(ArraysByState, LinearModel, ParticleModel):
     def _log_prior(self, theta: FloatArray, state: IntArray) -> FloatArray:
         """Return log P1(theta | s) up to a constant of the state."""
         z = (theta - self.weights[state][:, None]) @ self._inverse_factors[state].swapaxes(1, 2)
-        return -0.5 * np.einsum("kmp,kmp->km", z, z)
+        density: FloatArray = -0.5 * np.einsum("kmp,kmp->km", z, z)
+        return density
 
     def _log_density(
         self, theta: FloatArray, features: FloatArray, reward: FloatArray

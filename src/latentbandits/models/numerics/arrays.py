@@ -82,7 +82,8 @@ def shares_best(rewards: FloatArray, eligible: BoolArray | None) -> FloatArray:
     if eligible is not None:
         rewards = np.where(eligible[:, None], rewards, -np.inf)
     best = rewards == rewards.max(axis=2, keepdims=True)
-    return best / best.sum(axis=2, keepdims=True)
+    shares: FloatArray = best / best.sum(axis=2, keepdims=True)
+    return shares
 
 
 def log_sum(log_weights: FloatArray) -> FloatArray:
@@ -124,7 +125,8 @@ def sample(log_weights: FloatArray, rng: np.random.Generator) -> IntArray:
     """
     gumbel = rng.standard_exponential(log_weights.shape)
     np.log(gumbel, out=gumbel)
-    return np.subtract(log_weights, gumbel, out=gumbel).argmax(axis=-1)
+    drawn: IntArray = np.subtract(log_weights, gumbel, out=gumbel).argmax(axis=-1)
+    return drawn
 
 
 # Resampling of weighted hypotheses without bias.

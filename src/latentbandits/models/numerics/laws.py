@@ -90,7 +90,8 @@ class Counts:
     bounds = None
 
     def contains(self, reward: FloatArray) -> BoolArray:
-        return (reward >= 0) & (reward == np.floor(reward))
+        inside: BoolArray = (reward >= 0) & (reward == np.floor(reward))
+        return inside
 
     def around(self, value: float) -> tuple[float, float]:
         return float(max(0, math.floor(value))), float(max(0, math.ceil(value)))
@@ -400,12 +401,14 @@ class Points(Law):
 
     @property
     def mean(self) -> FloatArray:
-        return np.einsum("nspk,nsp->nsk", self.values, self._shares)
+        mean: FloatArray = np.einsum("nspk,nsp->nsk", self.values, self._shares)
+        return mean
 
     @property
     def variance(self) -> FloatArray:
         offsets = self.values - self.mean[:, :, None]
-        return np.einsum("nspk,nspk,nsp->nsk", offsets, offsets, self._shares)
+        variance: FloatArray = np.einsum("nspk,nspk,nsp->nsk", offsets, offsets, self._shares)
+        return variance
 
     @property
     def _shares(self) -> FloatArray:
@@ -417,7 +420,8 @@ class Points(Law):
         return type(self)(_pairs(self.values, session, action), shares)
 
     def below(self, x: FloatArray) -> FloatArray:
-        return np.where(self.values <= x[:, :, None], self.shares, 0.0).sum(axis=2)
+        chance: FloatArray = np.where(self.values <= x[:, :, None], self.shares, 0.0).sum(axis=2)
+        return chance
 
     def density(self, x: FloatArray) -> FloatArray:
         return np.zeros(self.values.shape[:2])
