@@ -56,7 +56,7 @@ def __getattr__(name: str) -> Any:
     except AttributeError:
         from latentbandits.policies.registry import RELATED
 
-        if name in RELATED | {"GroupedLinUCB", "PerUser", "learn_subspace"}:
+        if name in RELATED | {"GroupedLinUCB", "PerUser", "fit_transition_pairs", "learn_subspace"}:
             raise ImportError(
                 f"{name} is in the package latentbandits-related: install it, then "
                 f"`from latentbandits_related import {name}`"

@@ -61,8 +61,11 @@ def test_our_models_pass_with_their_own_rewards(name):
 
 def change(model, method, mutate):
     """A copy of the model's class with one method wrapped."""
-    original = getattr(type(model), method)
-    changed = {method: lambda self, *args: mutate(original(self, *args), self, *args)}
+
+    def mutated(self, *args):
+        return mutate(getattr(super(kind, self), method)(*args), self, *args)
+
+    changed = {method: mutated}
     kind = type(type(model).__name__, (type(model),), changed)
     mutant = object.__new__(kind)
     mutant.__dict__.update(

@@ -176,7 +176,7 @@ def test_folders_of_mixed_schema(tmp_path: pathlib.Path) -> None:
     (tmp_path / "typed").mkdir()
     _write(frame, tmp_path / "typed" / "1.parquet")
     _write(frame.with_columns(pl.col("what").cast(pl.String)), tmp_path / "typed" / "2.parquet")
-    with pytest.raises(LogError, match=r"differ in type: what is Int64 in .* and String in"):
+    with pytest.raises(LogError, match=r"differ in type: what is String in .* and Int64 in"):
         read(tmp_path / "typed")
 
 

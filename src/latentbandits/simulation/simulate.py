@@ -471,7 +471,11 @@ def _tail_mean(below: FloatArray, ranked: FloatArray, tail: float) -> float:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Results(Shown, Mapping[str, PolicyResult]):
-    """Policies by name, all on the same runs."""
+    """Policies by name, all on the same runs.
+
+    Args:
+        policies: the results of each policy, by its name.
+    """
 
     policies: dict[str, PolicyResult]
 

@@ -58,7 +58,10 @@ def families() -> list[Any]:
             rewards = dict.fromkeys(decided.shown, 1.0)
             engine.reward(RewardReport(decided.decision_id, values=rewards))
     with engine.transaction():
-        return [*metrics.registry.collect(), *totals_as_metrics(engine)]
+        return [
+            *metrics.collect(waiting=0, most_waiting=0, store_works=True),
+            *totals_as_metrics(engine),
+        ]
 
 
 def metric_name(family: Any) -> str:

@@ -302,7 +302,7 @@ def passes_for(log: Log, lists: ListRounds | None = None) -> int:
 
 @dataclass(frozen=True)
 class Playing:
-    """How policies are played on held-out users.
+    """The way in which policies are played on held-out users.
 
     Args:
         lists: what rounds of a log of lists show; None: a round shows one action.
@@ -323,7 +323,7 @@ class Playing:
 
     @property
     def clicks(self) -> ClickModel:
-        """How users look at what a round shows."""
+        """The click model of what a round shows."""
         return Each() if self.lists is None else self.lists.clicks
 
     @property

@@ -24,7 +24,7 @@ from latentbandits.serving.http.messages import (
     encode_json,
     problem_answer,
 )
-from latentbandits.serving.http.metrics import totals_as_metrics
+from latentbandits.serving.http.metrics import exposition, totals_as_metrics
 from latentbandits.serving.http.pages import HEADERS, PAGES, PLAY_PAGES, document, reference
 from latentbandits.serving.http.requests import (
     Handler,
@@ -176,9 +176,10 @@ def _metrics(service: Service) -> View:
             totals = await writer.run(totals_as_metrics, urgent=True)
         except Refused:
             totals = []  # the store is down: export the other metrics
-        text = service.metrics.exposition(
-            totals, waiting=waiting, most_waiting=most, store_works=writer.store_works
+        requests = service.metrics.collect(
+            waiting=waiting, most_waiting=most, store_works=writer.store_works
         )
+        text = exposition([*requests, *totals])
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return metrics

@@ -117,6 +117,14 @@ def _by_position(name: str, text: str, prefix: str, totals: Statistics) -> Metri
     return _metric(CounterMetricFamily, name, text, ("position",), counts)
 
 
+def exposition(metrics: Sequence[Metric]) -> bytes:
+    """Return metrics in the text format of Prometheus."""
+    registry = CollectorRegistry()
+    registry.register(_Given(metrics))
+    text: bytes = generate_latest(registry)
+    return text
+
+
 class _Given(Collector):
     """Metrics that are complete."""
 
@@ -137,22 +145,15 @@ class Metrics:
         """Return the counts of a route, which whoever answers its requests adds to."""
         return self._routes.setdefault(route, RouteCounts())
 
-    def exposition(
-        self, totals: Sequence[Metric], *, waiting: int, most_waiting: int, store_works: bool
-    ) -> bytes:
-        """Return all metrics, the totals among them, in the text format of Prometheus."""
+    def collect(self, *, waiting: int, most_waiting: int, store_works: bool) -> list[Metric]:
+        """Return the metrics of requests, and of the writer as it is now."""
         gauge = GaugeMetricFamily
-        registry = CollectorRegistry()
-        metrics = [
+        return [
             *self._requests(),
             _metric(gauge, "waiting", "requests that wait for the writer", (), {(): waiting}),
             _metric(gauge, "waiting_most", "the most that ever waited", (), {(): most_waiting}),
             _metric(gauge, "store_works", "1 while commits succeed", (), {(): store_works}),
-            *totals,
         ]
-        registry.register(_Given(metrics))
-        text: bytes = generate_latest(registry)
-        return text
 
     def _requests(self) -> Iterable[Metric]:
         asked = {route: counts for route, counts in self._routes.items() if counts.statuses}
