@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.processes.postgresql import find_binaries, postgresql
+
+hypothesis.settings.register_profile("shared machines", deadline=None)
+hypothesis.settings.load_profile("shared machines")
 
 ONLY_TEST_ALL = (
     "browser",
@@ -22,10 +26,11 @@ ONLY_TEST_ALL = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that `make test` leaves to `make test-all`."""
+    """Mark the tests that `make test` leaves to `make test-all`, those of PostgreSQL too."""
     folders = [Path(__file__).parent / name for name in ONLY_TEST_ALL]
     for item in items:
-        if any(folder == item.path or folder in item.path.parents for folder in folders):
+        listed = any(folder == item.path or folder in item.path.parents for folder in folders)
+        if listed or "postgresql" in item.name:
             item.add_marker(pytest.mark.slow)
 
 

@@ -31,6 +31,7 @@ def synthetic(tmp_path_factory):
     return folder / "results", run("reproduce", "synthetic", *options, cwd=folder)
 
 
+@pytest.mark.slow
 def test_reproduce_leaves_everything_it_promises(synthetic):
     folder, done = synthetic
     assert done.returncode == 0, done.stderr
@@ -40,6 +41,7 @@ def test_reproduce_leaves_everything_it_promises(synthetic):
     assert "</svg>" in (folder / "synthetic.svg").read_text()
 
 
+@pytest.mark.slow
 def test_results_json_has_the_documented_form(synthetic):
     folder, _ = synthetic
     results = json.loads((folder / "results.json").read_text())
@@ -65,6 +67,7 @@ def test_results_json_has_the_documented_form(synthetic):
         assert bound["holds"] is not False, bound
 
 
+@pytest.mark.slow
 def test_curves(synthetic):
     folder, _ = synthetic
     curves = polars.read_parquet(folder / "curves.parquet")
@@ -74,6 +77,7 @@ def test_curves(synthetic):
     assert set(curves["sigma0"]) == {0.05, 0.2}
 
 
+@pytest.mark.slow
 def test_tables_on_the_terminal(synthetic):
     _, done = synthetic
     for policy in POLICIES:
@@ -84,6 +88,7 @@ def test_tables_on_the_terminal(synthetic):
         assert line.startswith("synthetic: "), line
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers_whatever_the_jobs(tmp_path):
     words = ["reproduce", "synthetic", "--runs", "12", "--horizon", "10", "--policies", "mTS", "TS"]
     assert main([*words, "--jobs", "1", "--out", str(tmp_path / "1")]) == 0
@@ -95,6 +100,7 @@ def test_the_same_seed_gives_the_same_numbers_whatever_the_jobs(tmp_path):
     assert numbers[0] == numbers[1]
 
 
+@pytest.mark.slow
 def test_errata_and_theory(tmp_path, capsys):
     out = str(tmp_path / "errata")
     arguments = ["--runs", "200", "--horizon", "300", "--jobs", "1", "--out", out]

@@ -12,7 +12,7 @@ PAGES = sorted(
     for page in (console.ROOT / "README.md", *(console.ROOT / "docs").rglob("*.md"))
     if console.commands(page.read_text())
 )
-QUICK = ("from-a-log-to-a-service.md", "deploy.md")
+QUICK = ("deploy.md",)
 """Pages that take seconds; the others are run by `make test-all`."""
 
 MOVIELENS = os.environ.get(

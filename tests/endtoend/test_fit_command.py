@@ -344,6 +344,7 @@ def test_simulate_plays_the_recommended_policy_first(tmp_path):
     assert [row["policy"] for row in results["policies"]] == ["mmTS(catch_all=True)"]
 
 
+@pytest.mark.slow
 def test_auto_without_a_recommendation_is_tuned(tmp_path, capsys):
     save(CLICKS, tmp_path / "model")
     command = ["simulate", str(tmp_path / "model"), "--runs", "5", "--horizon", "4", "--jobs", "1"]

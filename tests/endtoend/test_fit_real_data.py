@@ -9,10 +9,13 @@ from latentbandits.cli import main
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data" / "ml-latest-small"
 
-pytestmark = pytest.mark.skipif(
-    not (DATA / "ratings.csv").is_file(),
-    reason=f"MovieLens latest-small is not in {DATA}: the fit of real ratings is NOT tested",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (DATA / "ratings.csv").is_file(),
+        reason=f"MovieLens latest-small is not in {DATA}: the fit of real ratings is NOT tested",
+    ),
+]
 
 
 def test_films_and_who_likes_them(tmp_path, capsys):

@@ -96,6 +96,7 @@ def test_an_activation_by_hand_during_a_run_wins(running: tuple[Path, str, Clien
     assert outcome(again) == ("activate", "done"), again.why
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_before_its_activation_is_judged_anew(
     running: tuple[Path, str, Client],
 ) -> None:
@@ -115,6 +116,7 @@ def test_a_run_that_was_killed_before_its_activation_is_judged_anew(
     assert client.models().active == first
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_after_its_activation_is_recorded(
     running: tuple[Path, str, Client],
 ) -> None:

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
         ("families", [], 11),
     ],
 )
+@pytest.mark.slow
 def test_an_experiment_writes_its_figure_table_and_results(
     experiment, words, n_settings, tmp_path, capsys
 ):

@@ -26,6 +26,7 @@ def reproduce(folder, out, *options):
     return main(["reproduce", "movielens", "--data", str(folder), "--out", str(out), *options])
 
 
+@pytest.mark.slow
 def test_tables_figure_curves_and_results(folder, tmp_path, capsys):
     out = tmp_path / "out"
     assert reproduce(folder, out, *SMALL, "--splits", "2", "--reg-sweep", "1", "8") == 0

@@ -149,6 +149,7 @@ def check_kills_while_pooling(service, ticks):
     assert not list((folder / "models").glob(".*"))
 
 
+@pytest.mark.slow
 def test_relearn_killed_while_it_pools(service):
     check_kills_while_pooling(service, [6, 9, 10])  # within the artefact, around the activation
 
@@ -169,6 +170,7 @@ def test_a_run_without_new_rewards_pools_nothing(service):
     assert len(list((folder / "models").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_rewards_are_pooled_again_when_they_have_grown_by_a_tenth(service):
     folder, url, client = service
     visit(client, "first", 20, seed=2)
@@ -244,6 +246,7 @@ def test_a_worse_successor_of_a_learned_model_is_taken_off_trial(service):
     assert "no learned model is on trial; a learned model waits for" in bad.run().why
 
 
+@pytest.mark.slow
 def test_a_worse_model_is_taken_off_trial(service):
     folder, _, client = service
     visit(client, "start", 200, seed=3)

@@ -13,6 +13,8 @@ from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.artefacts import Catalogue
 from tests.processes.service import RunningService
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(4)
 
 

@@ -51,6 +51,7 @@ def test_a_linear_model_without_a_catalogue_is_refused(tmp_path, capsys):
     assert "contexts are needed" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_reproduce_auto_on_one_family(tmp_path, capsys):
     out = tmp_path / "out"
     words = ["auto", "--problems", "family GaussianArms", "--runs", "20"]

@@ -34,7 +34,6 @@ def ratio(regret, information, mixture):
     return cost**2 / gain if gain > 0 else np.inf
 
 
-@settings(deadline=None)
 @given(ACTIONS)
 def test_no_mixture_of_two_has_a_smaller_ratio(actions):
     regret, information, eligible, mixture = solve(actions)
@@ -47,7 +46,6 @@ def test_no_mixture_of_two_has_a_smaller_ratio(actions):
                 assert actual <= ratio(regret, information, other) * (1 + 1e-6) + 1e-12
 
 
-@settings(deadline=None)
 @given(ACTIONS)
 def test_it_is_a_distribution_over_eligible_actions(actions):
     _, _, eligible, mixture = solve(actions)
@@ -56,7 +54,6 @@ def test_it_is_a_distribution_over_eligible_actions(actions):
     np.testing.assert_allclose(mixture.sum(), 1)
 
 
-@settings(deadline=None)
 @given(ACTIONS, st.randoms(use_true_random=False))
 def test_no_action_is_favoured_by_its_place(actions, random):
     order = list(range(len(actions)))
@@ -65,7 +62,6 @@ def test_no_action_is_favoured_by_its_place(actions, random):
     np.testing.assert_allclose(shuffled, solve(actions)[-1][order], atol=1e-6)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_regret_and_information_by_their_definitions(n_actions, m, seed):
     rng = np.random.default_rng(seed)

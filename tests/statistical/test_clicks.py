@@ -48,6 +48,7 @@ def test_states_and_rates_are_found(problem, model):
     assert abs(model.expected_rewards(None).max() - problem.rates.max()) < 0.02
 
 
+@pytest.mark.slow
 def test_the_learned_model_beats_popularity(problem, model):
     actual, popular = play(problem, mIDS(model)), play_popular(problem)
     rates = {h: actual[:, :h].mean() - popular[:, :h].mean() for h in WINDOWS}
@@ -56,6 +57,7 @@ def test_the_learned_model_beats_popularity(problem, model):
     assert popular.mean() < actual.mean() < play_knowing(problem).mean()
 
 
+@pytest.mark.slow
 def test_a_planted_mistake_is_seen(problem, model):
     """States whose rates are those of other states: the policy learns the wrong thing."""
     wrong = BernoulliArms(np.roll(model.alpha, 7, axis=1), np.roll(model.beta, 7, axis=1))

@@ -10,6 +10,8 @@ from latentbandits.experiments.movielens_data import keep_active, load
 from latentbandits.simulation import simulate
 from tests.reference.movielens_folder import REAL, needs_real_data
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = replace(Settings(), users=100)
 
 # Results of an independent implementation, 100 users once, reg = 1; ours must be close.

@@ -13,6 +13,8 @@ from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.learners import align
 from latentbandits.learning.mixture import decompose, fit_mixture, fit_spectral, moments
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(20)
 
 

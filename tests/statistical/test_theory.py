@@ -38,6 +38,7 @@ def checks():
     return actual
 
 
+@pytest.mark.slow
 def test_every_theorem_holds_where_its_bound_says_something(checks):
     """Uniform play keeps the bounds of short or noisy problems: those problems test nothing."""
     assert len(checks) == 4 * 36
@@ -50,6 +51,7 @@ def test_every_theorem_holds_where_its_bound_says_something(checks):
         assert tested or "not informative at these sizes" in by_id[name].measured
 
 
+@pytest.mark.slow
 def test_uniform_play_fails_every_claim_that_is_kept(checks):
     """With 2,000 drawn problems, uniform play's regret is known to about 1%."""
     uniform = [replace(check, regret=Estimate(check.uniform, 0.0)) for check in checks]

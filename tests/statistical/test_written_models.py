@@ -20,6 +20,7 @@ def test_a_written_model_earns_what_its_fit_reports(log):
     assert [claim.holds for claim in claims(written)] == [True] * 4  # rounds 1-10, 1-20, gain, lead
 
 
+@pytest.mark.slow
 def test_a_model_that_is_ruined_when_it_is_written_fails_the_claims(log, monkeypatch):
     """The planted bug: the written model is sure of the opposite, and only its folder shows it."""
     from evidence import written as experiment

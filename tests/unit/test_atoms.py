@@ -17,7 +17,7 @@ CHOSEN = {"fractions": "categorical", "amounts": "hurdle-lognormal", "grades": "
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=() if kind == "amounts" else pytest.mark.slow) for kind in CHOSEN],
+    [pytest.param(kind, marks=() if kind == "fractions" else pytest.mark.slow) for kind in CHOSEN],
 )
 def test_an_atom_is_not_bought_by_a_density_at_any_resolution(kind):
     """Compared by density, exponential rewards win: theirs has no bound at 0."""
@@ -119,6 +119,7 @@ def test_the_posterior_of_a_hurdle_is_that_of_a_grid(kind):
     assert variance[0, 0, 0] == pytest.approx(spread, rel=0.04)
 
 
+@pytest.mark.slow
 def test_amounts_are_learned_saved_and_decided_by_their_means(tmp_path):
     problem = generate("amounts", seed=5)
     actual = fit(problem.log, kind="arms", bootstrap=2)

@@ -64,7 +64,7 @@ def by_taste(rng, n_users, n_actions):
 @pytest.mark.parametrize(
     ("log", "kind", "sampled"),
     [
-        (clicked(300, by_group, 25), "arms", True),
+        pytest.param(clicked(300, by_group, 25), "arms", True, marks=pytest.mark.slow),
         pytest.param(clicked(600, by_taste, 40), "linear", False, marks=pytest.mark.slow),
         (rated(300), "linear", False),
     ],

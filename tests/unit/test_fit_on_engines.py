@@ -367,7 +367,7 @@ def side_frame(which, n_users):
 @pytest.mark.parametrize(
     ("which", "n_users"),
     [
-        ("both", 200),
+        pytest.param("both", 200, marks=pytest.mark.slow),
         pytest.param("attributes", 1_100, marks=pytest.mark.slow),
         pytest.param("lists", 1_100, marks=pytest.mark.slow),
         pytest.param("clicks", 1_100, marks=pytest.mark.slow),
