@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         listed = any(folder == item.path or folder in item.path.parents for folder in folders)
         if listed or "postgresql" in item.name:
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from walking through the thousands of collected tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")

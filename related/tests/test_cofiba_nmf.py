@@ -23,7 +23,7 @@ def ids(n, rng):
     "policy",
     [
         COFIBA(5, ITEMS, alpha2=0.3),
-        NMFBandit(5, 6, rank=2, first=3),
+        pytest.param(NMFBandit(5, 6, rank=2, first=3), marks=pytest.mark.slow),
         NMFBandit(5, 6, rank=1, first=3, exploration=0.01),
     ],
     ids=["COFIBA", "NMF", "NMF greedy"],

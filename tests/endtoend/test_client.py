@@ -234,6 +234,7 @@ def test_a_name_that_is_looked_up_slowly(monkeypatch: pytest.MonkeyPatch) -> Non
         assert time.monotonic() - begun < PATIENCE
 
 
+@pytest.mark.slow
 def test_a_burst_waits_for_free_connections(service: RunningService) -> None:
     async def burst(**options: Any) -> list[Any]:
         async with AsyncClient(service.url, **options) as client:

@@ -136,6 +136,7 @@ def test_a_run_that_was_killed_after_its_activation_is_recorded(
     assert before.activated > before.started[:10]
 
 
+@pytest.mark.slow
 def test_an_activation_without_an_answer_is_settled_by_the_next_run(
     running: tuple[Path, str, Client],
 ) -> None:
@@ -170,6 +171,7 @@ def test_actions_that_were_added_are_part_of_what_is_compared(
     assert client.decide("after").action in ("0", "1", "2", "new")
 
 
+@pytest.mark.slow
 def test_a_new_work_folder_overwrites_no_model(running: tuple[Path, str, Client]) -> None:
     folder, _, client = running
     one = relearner(folder, client, margin=1e9).run()
@@ -181,6 +183,7 @@ def test_a_new_work_folder_overwrites_no_model(running: tuple[Path, str, Client]
     np.testing.assert_array_equal(load(one.candidate_path).means, kept.means)
 
 
+@pytest.mark.slow
 def test_an_activation_is_refused_where_another_model_is_active(
     running: tuple[Path, str, Client],
 ) -> None:

@@ -358,6 +358,7 @@ def test_help_lists_every_setting() -> None:
     assert "environment variable (LATENTBANDITS_SESSION_TTL)" in " ".join(shown.split())
 
 
+@pytest.mark.slow
 def test_the_demonstration_plays_by_itself(tmp_path: Path) -> None:
     with RunningService("--demo", folder=tmp_path) as running, running.client() as http:
         deadline = time.monotonic() + 20

@@ -121,6 +121,7 @@ def test_a_given_examination_is_taken_as_it_is():
         quickly(table, examination=[1, 0.5])
 
 
+@pytest.mark.slow
 def test_the_report_shows_lists(tmp_path):
     table = generated(Positions(LOOKED), n_users=60)
     found = quickly(table, click_model="positions", assess=True, quick=True)

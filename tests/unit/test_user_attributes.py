@@ -284,6 +284,7 @@ def test_attributes_group_users_whose_rewards_alone_show_no_states():
     assert recovered(truth, actual.model) >= 0.9
 
 
+@pytest.mark.slow
 def test_states_and_gate_are_refined_together_where_users_have_few_rows(monkeypatch):
     """Four rows a user: without the refinement, the planted bug, almost nothing is recovered."""
     truth = generate_attributed(1_500, 4, seed=3)
