@@ -62,7 +62,7 @@ tests: $(VENV)/ready
 	$(PYTEST) -m "not slow" --durations=25 tests related/tests
 
 test-all: test docs  ## and the site, browsers, Spark, faults, kills, packages and slow statistics
-	$(PYTEST) -m slow --durations=40 tests related/tests
+	$(PYTEST) --dist worksteal -m slow --durations=40 tests related/tests
 
 docs: $$(DOCS)/ready  ## the documentation site, built strictly and without a network: out/site/index.html
 	$(DOCS)/bin/python -m tools.site --out out/site

@@ -87,14 +87,10 @@ def arms_log(rewards, n_users=1_100, seed=0):
     return replace(made, rewards=changes[rewards](np.asarray(made.rewards)))
 
 
-FAMILIES = [
-    "bernoulli",
-    *(pytest.param(name, marks=pytest.mark.slow)
-      for name in ("gaussian", "poisson", "exponential", "categorical")),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("rewards", FAMILIES)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "rewards", ["bernoulli", "gaussian", "poisson", "exponential", "categorical"]
+)
 def test_arms_are_the_same_out_of_core(tmp_path, rewards):
     source = folder_of(table_of(arms_log(rewards, n_users=700)), tmp_path / "log")
     options = {**NAMED, "rewards": rewards, "states": 2, "bootstrap": 2, "seed": 3}
