@@ -26,8 +26,8 @@ from latentbandits.models import Catalogue
 save(BernoulliArms([[1, 1, 1]], [[1, 1, 1]]), "model", Catalogue(["red", "blue", "green"]))
 """
 SLOW = (
-    "learn-a-model", "learn-from-lists", "logs-larger-than-memory", "prepare-a-log",
-    "user-attributes",
+    "in-a-notebook", "learn-a-model", "learn-from-lists", "logs-larger-than-memory",
+    "prepare-a-log", "user-attributes",
 )  # fmt: skip
 """Pages that fit several models."""
 

@@ -132,6 +132,7 @@ def test_inspect_prints_it_again(arms, capsys):
         assert word in printed
 
 
+@pytest.mark.slow
 def test_verdict_and_states_fit_on_a_screen_and_verbose_prints_all(tmp_path, capsys):
     rows = ["user,action,reward"]
     rng = np.random.default_rng(0)
@@ -209,6 +210,7 @@ def test_simulate_from_the_model_and_from_a_log(arms, capsys, tmp_path):
     assert "worst 10%" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_linear_model_end_to_end(tmp_path, capsys):
     log, _ = ratings_log(n_users=150, n_actions=80, n_states=2, density=0.4, separation=2.0)
     path = write_log(log, tmp_path / "log.csv")

@@ -151,6 +151,7 @@ def test_json_is_the_record_of_the_run(tmp_path):
     assert "(failed)" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_schedule_goes_on_after_a_failure_until_it_is_told_to_stop(tmp_path):
     (tmp_path / "models").mkdir()
     words = ("--service", "http://127.0.0.1:9", "--models", tmp_path / "models")

@@ -372,6 +372,7 @@ def test_the_demonstration_plays_by_itself(tmp_path: Path) -> None:
         assert seconds < 10
 
 
+@pytest.mark.slow
 def test_auto_is_tuned_once_for_a_model_without_a_recommendation(
     folder: Path, tmp_path: Path
 ) -> None:

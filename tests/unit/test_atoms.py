@@ -15,10 +15,8 @@ from latentbandits.testing import check_model
 CHOSEN = {"fractions": "categorical", "amounts": "hurdle-lognormal", "grades": "categorical"}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=() if kind == "fractions" else pytest.mark.slow) for kind in CHOSEN],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CHOSEN)
 def test_an_atom_is_not_bought_by_a_density_at_any_resolution(kind):
     """Compared by density, exponential rewards win: theirs has no bound at 0."""
     log = generate(kind, seed=3).log

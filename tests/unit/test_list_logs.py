@@ -77,6 +77,7 @@ def test_a_log_whose_lists_end_at_the_click_is_a_cascade():
     assert found.report["lists"]["reason"] == "every list ends at its click"
 
 
+@pytest.mark.slow
 def test_examination_and_rates_are_learned_together_and_saved(tmp_path):
     found = quickly(generated(Positions(LOOKED), n_users=600), click_model="positions")
     assert np.allclose(found.click_model.examination, LOOKED, atol=0.06)

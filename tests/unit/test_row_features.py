@@ -57,6 +57,7 @@ def test_states_and_weights_are_recovered_and_saved(tmp_path):
     assert load(tmp_path / "model").encoder == model.encoder
 
 
+@pytest.mark.slow
 def test_clicks_are_logistic():
     data = table(n_users=200, clicks=True, n_rounds=20)
     model = fit(data, features=["price", "country"], states=2, bootstrap=0, assess=False).model
