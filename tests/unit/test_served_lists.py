@@ -138,7 +138,8 @@ def test_a_list_of_one_is_decided_as_one_action() -> None:
         row = engine.store.decision(int(decided.decision_id[:16], 16))
         live = engine.session("ann").live
         request = DecisionRequest("ann")
-        single = engine.batch.again(live, request, msgspec.structs.replace(row, click_model=None))
+        single_row = msgspec.structs.replace(row, click_model=None)
+        single = engine.batch.recompute(live, request, single_row)
     assert decided.actions == [single.action]
     assert decided.propensities == [single.propensity]
     assert tell(service, decided, clicked=decided.action) == "applied"

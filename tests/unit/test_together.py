@@ -239,11 +239,11 @@ def test_rewards_learned_together_are_those_learned_alone(model: str, policy: st
     engine, told = rewarded_together(model, policy)
     with engine.transaction():
         for i, one in enumerate(told):
-            live = engine.sessions.get(one.told.row.session)
+            live = engine.sessions.get(one.reported.row.session)
             assert live is not None
             assert one.result().status == "applied"
             reward = possible(model, 0.1 * i)
-            alone = learn(live.group, live.served, one.live.belief, one.told.row, reward)
+            alone = learn(live.group, live.served, one.live.belief, one.reported.row, reward)
             for got, expected in zip(leaves(live.belief), leaves(alone), strict=True):
                 np.testing.assert_allclose(got, expected, rtol=0, atol=1e-12)
             assert all(leaf.base is None for leaf in leaves(live.belief))  # no part of the others

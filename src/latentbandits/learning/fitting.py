@@ -43,7 +43,7 @@ from latentbandits.learning.assess.verdict import (
     unjudged,
 )
 from latentbandits.learning.attributes.encoding import EncodedLog, UserAttributes, encode_log
-from latentbandits.learning.attributes.gate import choose_states, learn_gate, worth
+from latentbandits.learning.attributes.gate import attribute_gain, choose_states, learn_gate
 from latentbandits.learning.attributes.items import ItemTable, learn_items, read_items
 from latentbandits.learning.attributes.regression import RowLearner
 from latentbandits.learning.backends.backend import AnyLog, Engine, Without, engine_of
@@ -746,7 +746,7 @@ def assess(
     }
     if result.gate is not None:
         policy = judged["recommended_policy"]
-        measured = worth(candidate, users.judging, policy, options.seed)
+        measured = attribute_gain(candidate, users.judging, policy, options.seed)
         content["user_features"] = result.gate | {"worth": measured, "policy": policy}
     whole = {**described, **content}
     content["warnings"] = [*described["warnings"], *cautions(users.everyone, written, whole)]

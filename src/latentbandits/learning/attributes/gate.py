@@ -510,7 +510,7 @@ def learn_gate(
     return LearnedGate(gated(choice.learned, choice.weights), gated(learned, of_all), report, step)
 
 
-def worth(learned: Learned, held_out: Log, policy: str, seed: int) -> list[dict[str, Any]]:
+def attribute_gain(learned: Learned, held_out: Log, policy: str, seed: int) -> list[dict[str, Any]]:
     """Return the gain of attributes in each of `ROUNDS`, with standard errors.
 
     Nats: the mean log predictive density of the user's t-th reward, with the gate minus without.

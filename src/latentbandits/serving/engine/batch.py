@@ -53,7 +53,7 @@ PREDICTED = 16  # the reward of one decision in this many is compared with its p
 _encode = msgspec.json.Encoder().encode
 
 
-class Told(NamedTuple):
+class ReportedReward(NamedTuple):
     """A reward that was reported of the decision of `row`, and by whom."""
 
     row: DecisionRow
@@ -72,7 +72,7 @@ class PendingReward(Pending[Rewarded]):
     """
 
     live: Live
-    told: Told
+    reported: ReportedReward
     recalled: Recalled | None = None
 
 
@@ -288,7 +288,7 @@ class Batch:
             is_new = bool(added) and any(name in added for name in shown_actions(row))
             one.answer = answer_of(row, one.live.probabilities, is_new=is_new)
 
-    def again(self, live: Live, request: DecisionRequest, row: DecisionRow) -> DecisionRow:
+    def recompute(self, live: Live, request: DecisionRequest, row: DecisionRow) -> DecisionRow:
         """Return the decision that this session made with the order and token of `row` again."""
         inputs = self._of_user(live, request, _ask_or_default(live.served, request))
         clicks = None if row.click_model is None else stored_click_model(row.click_model)
@@ -394,10 +394,10 @@ class Batch:
                     f"event_id {report.event_id!r} is the reward of another decision: give "
                     "every reward an id of its own"
                 )
-        told = Told(row, report, value, kind, who, observed)
+        reported = ReportedReward(row, report, value, kind, who, observed)
         if live is None:
             at = self._orders.next(row.order)
-            self._log_rewards([_reward_row(told, "late", at, self._clock(), current)])
+            self._log_rewards([_reward_row(reported, "late", at, self._clock(), current)])
             self._sessions.statistics.count("late")
             return Rewarded(report.decision_id, "late")
         live = live.returned(row.time)
@@ -408,8 +408,8 @@ class Batch:
                 live = able.returned(row.time)
                 recalled = None if observed is not None else recall(live.group, live.served, row)
         if current is None or current.status == "late":
-            return PendingReward(live, told, recalled)
-        self._replace(live, told, current)
+            return PendingReward(live, reported, recalled)
+        self._replace(live, reported, current)
         return Rewarded(report.decision_id, "applied")
 
     def _check_range(self, value: float, live: Live | None, row: DecisionRow) -> None:
@@ -425,26 +425,26 @@ class Batch:
         lives: list[Live] = []
         statistics = self._sessions.statistics
         for pending, belief, probabilities, predicted in learned:
-            live, told, row = pending.live, pending.told, pending.told.row
+            live, reported, row = pending.live, pending.reported, pending.reported.row
             session = live.row
             at = self._orders.next(max(session.last_order, row.order))
             now = self._clock()
             saved = msgspec.structs.replace(
                 session,
-                seen=session.seen if told.kind == "default" else now,
+                seen=session.seen if reported.kind == "default" else now,
                 last_order=at,
                 rewards=session.rewards + 1,
-                reward_sum=session.reward_sum + told.value,
+                reward_sum=session.reward_sum + reported.value,
             )
             after = live.with_belief(saved, belief, probabilities, live.learned + 1, at, [row])
             lives.append(after)
             if after.ratio >= UNEXPLAINED > live.ratio:
                 statistics.count("unexplained")
-            logged.append(_reward_row(told, "applied", at, now, None))
-            statistics.rewarded(session, row, told.value, predicted=predicted)
-            if told.observed is not None:
-                statistics.clicked(decode_observed(told.observed))
-            pending.answer = Rewarded(told.report.decision_id, "applied")
+            logged.append(_reward_row(reported, "applied", at, now, None))
+            statistics.rewarded(session, row, reported.value, predicted=predicted)
+            if reported.observed is not None:
+                statistics.clicked(decode_observed(reported.observed))
+            pending.answer = Rewarded(reported.report.decision_id, "applied")
         if not logged:
             return
         self._log_rewards(logged)
@@ -454,13 +454,13 @@ class Batch:
             if every and live.row.rewards % every == 0:
                 self._sessions.restoring.snapshot(live)
 
-    def _replace(self, live: Live, told: Told, current: RewardRow) -> None:
+    def _replace(self, live: Live, reported: ReportedReward, current: RewardRow) -> None:
         """Learn another reward in place of `current`: the session is replayed with it."""
-        row, value = told.row, told.value
+        row, value = reported.row, reported.value
         session, prior = live.row, live.group.policy.init(1)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                learn(live.group, live.served, prior, row, value, told.observed)
+                learn(live.group, live.served, prior, row, value, reported.observed)
         except ValueError as error:  # the reward is invalid for the model
             raise Invalid(f"value {value}: {error}") from None
         at = self._orders.next(max(session.last_order, row.order))
@@ -470,32 +470,32 @@ class Batch:
             reward_sum=session.reward_sum + value - current.value + 0.0,
             revision=session.revision + 1,
         )
-        self._log_rewards([_reward_row(told, "applied", at, self._clock(), current)])
+        self._log_rewards([_reward_row(reported, "applied", at, self._clock(), current)])
         self._sessions.statistics.rewarded(session, row, value, current.value)
-        if told.observed is not None:
+        if reported.observed is not None:
             before = rewards_by_position(row, current)
-            self._sessions.statistics.clicked(decode_observed(told.observed), before)
+            self._sessions.statistics.clicked(decode_observed(reported.observed), before)
         self._store.put_session(changed)
         self._store.drop_snapshot(session.key)
         self._sessions.drop(session)
 
 
 def _reward_row(
-    told: Told, status: RewardStatus, order: int, now: int, current: RewardRow | None
+    reported: ReportedReward, status: RewardStatus, order: int, now: int, current: RewardRow | None
 ) -> RewardRow:
     """Return a reward as a row of the log; `current` is the row that the reward replaces."""
     return RewardRow(
         order=order,
-        decision=told.row.order,
-        session=told.row.session,
+        decision=reported.row.order,
+        session=reported.row.session,
         applies_at=order if current is None else current.applies_at,
-        value=told.value,
-        kind=told.kind,
+        value=reported.value,
+        kind=reported.kind,
         status=status,
         time=now,
-        event_id=told.report.event_id,
-        who=told.who,
-        observed=told.observed,
+        event_id=reported.report.event_id,
+        who=reported.who,
+        observed=reported.observed,
     )
 
 
@@ -549,7 +549,7 @@ def learn_all(waiting: Sequence[PendingReward]) -> list[Learned]:
     alike: dict[Any, list[PendingReward]] = {}
     learned: list[Learned] = []
     for i, one in enumerate(waiting):
-        if one.told.observed is not None:  # the number of observed positions differs
+        if one.reported.observed is not None:  # the number of observed positions differs
             alike[i] = [one]
         elif one.recalled is None:
             learned.append(Learned(one, one.live.belief, one.live.probabilities))
@@ -562,28 +562,27 @@ def learn_all(waiting: Sequence[PendingReward]) -> list[Learned]:
 
 def _learn_alike(some: Sequence[PendingReward]) -> list[Learned]:
     """Learn rewards of sessions of one policy, whose contexts have one shape; or of one list."""
-    live, told = some[0].live, some[0].told
+    live, reported = some[0].live, some[0].reported
     policy = live.group.policy
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # _is_believable checks for it
-            if told.observed is not None:
-                belief = learn(
-                    live.group, live.served, live.belief, told.row, told.value, told.observed
-                )
+            if reported.observed is not None:
+                row, value = reported.row, reported.value
+                belief = learn(live.group, live.served, live.belief, row, value, reported.observed)
             else:
                 beliefs = [one.live.belief for one in some]
                 belief = learn_together(
                     policy,
                     beliefs[0] if len(some) == 1 else concatenate(beliefs),
                     [cast(Recalled, one.recalled) for one in some],
-                    [one.told.row for one in some],
-                    [one.told.value for one in some],
+                    [one.reported.row for one in some],
+                    [one.reported.value for one in some],
                 )
             states = state_probabilities(policy, belief, len(some))
     except ValueError as error:  # one reward is invalid for the model
         if len(some) > 1:
             return [one for each in some for one in _learn_alike([each])]
-        some[0].answer = Invalid(f"value {told.value}: {error}")
+        some[0].answer = Invalid(f"value {reported.value}: {error}")
         return []
     after = [belief] if len(some) == 1 else separate(belief, len(some))
     return list(map(Learned, some, after, states, map(_predict, some)))
@@ -595,7 +594,7 @@ def _predict(pending: PendingReward) -> float | None:
     It takes about as long as learning the reward, so one decision in PREDICTED is chosen by its
     token. A decision of a former model has no prediction of the session's model, a list none.
     """
-    live, row, recalled = pending.live, pending.told.row, pending.recalled
+    live, row, recalled = pending.live, pending.reported.row, pending.recalled
     if (
         recalled is None
         or row.token % PREDICTED
@@ -617,9 +616,10 @@ def _is_believable(learned: Learned) -> bool:
     pending = learned.pending
     if math.isfinite(sum(learned.probabilities)):
         return True
+    value, name = pending.reported.value, pending.live.served.name
     pending.answer = Invalid(
-        f"value {pending.told.value} is so far from anything the model {pending.live.served.name} "
-        "expects that no state could be believed after it: check its unit"
+        f"value {value} is so far from anything the model {name} expects that no state could be "
+        "believed after it: check its unit"
     )
     return False
 
@@ -636,5 +636,5 @@ def _kind(place: int, pending: PendingReward, recalled: Recalled) -> Any:
         id(group.policy),
         None if context is None else context.shape,
         None if eligible is None else eligible.shape,
-        pending.told.row.propensity is None,
+        pending.reported.row.propensity is None,
     )

@@ -289,9 +289,9 @@ class Engine:
             user=named.user,
             length=None if row.click_model is None else len(shown_actions(row)),
         )
-        again = self.batch.again(live, request, row)
-        is_new = any(name in served.space.new for name in shown_actions(again))
-        return answer_of(again, live.probabilities, is_new=is_new)
+        recomputed = self.batch.recompute(live, request, row)
+        is_new = any(name in served.space.new for name in shown_actions(recomputed))
+        return answer_of(recomputed, live.probabilities, is_new=is_new)
 
     # rewards
 
