@@ -55,6 +55,7 @@ class Caller:
     _updated: float = field(init=False)
 
     def __post_init__(self) -> None:
+        self.scopes = frozenset(self.scopes)
         self._tokens = self._most()
         self._updated = self.clock()
 
