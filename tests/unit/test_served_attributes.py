@@ -14,6 +14,7 @@ from latentbandits.serving.export import export
 from latentbandits.serving.stores import open_log
 from latentbandits.serving.stores.schema import ADDED
 from latentbandits.serving.stores.sqlite import SqliteStore
+from latentbandits.serving.stores.sqlite_file import open_file
 from tests.unit.engine_driver import Driver
 
 MODEL = GaussianArms([[0.9, 0.1, 0.5], [0.2, 0.8, 0.4]], 0.5, 0.1, [0.3, 0.7])
@@ -148,7 +149,7 @@ def test_a_store_of_version_3_opens(tmp_path):
     driver = Driver(GATED, SqliteStore(path), policy="mmTS")
     driver.tell(driver.ask("ann"), 0.5)
     driver.store.close()
-    connection = apsw.Connection(str(path), vfs="cksmvfs")
+    connection = open_file(str(path), apsw.SQLITE_OPEN_READWRITE)
     for added in (line for lines in ADDED for line in lines if line.startswith("ALTER TABLE")):
         table, column = added.split()[2], added.split()[5]
         connection.execute(f"DROP INDEX IF EXISTS {indexed.get(column, 'none')}")

@@ -29,6 +29,7 @@ from latentbandits.serving.stores.postgresql import PostgresqlStore
 from latentbandits.serving.stores.protocol import LogReader
 from latentbandits.serving.stores.schema import ADDED
 from latentbandits.serving.stores.sqlite import SqliteStore
+from latentbandits.serving.stores.sqlite_file import open_file
 from latentbandits.testing.stores import decision, reward
 from tests.unit.engine_driver import ARMS, Driver
 from tests.unit.old_tables import STORE, for_postgresql, old_statements
@@ -352,7 +353,7 @@ def test_a_postgresql_store_of_schema_version_4_is_migrated(
     """The tables of version 4 are those of today without the columns that were added."""
     path, expected = old_rows(tmp_path)
     PostgresqlStore(postgresql_url).close()
-    old = apsw.Connection(str(path), vfs="cksmvfs")
+    old = open_file(str(path), apsw.SQLITE_OPEN_READWRITE)
     with psycopg.connect(postgresql_url, autocommit=True) as connection:
         for added in (line for lines in ADDED[1:] for line in lines):
             _, _, table, _, _, column, *_ = [*added.split(), "", "", ""]
