@@ -85,8 +85,9 @@ class Caller:
 
     def inherit(self, earlier: Caller) -> None:
         """Continue the use count that the same key had before its file was read again."""
-        self._tokens = min(self._most(), earlier._tokens)
-        self._updated = earlier._updated
+        if self.rate is not None:  # use without a rate is no debt that a later rate asks for
+            self._tokens = min(self._most(), earlier._tokens)
+            self._updated = earlier._updated
 
 
 ANYONE = Caller("", SCOPES)
