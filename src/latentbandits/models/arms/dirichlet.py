@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +14,12 @@ from latentbandits.models.arms.conjugate import ConjugateArms, RewardFacts
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.laws import BINARY, Beta, Interval, OneOf, Summary, Support
 
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+
 _UNDERFLOWS = 0.05  # a gamma draw of a smaller shape can be zero in floating point
+_FEWEST = 4000  # for fewer draws numpy's own sampler is faster
+_SMALLEST, _LARGEST = 0.4, 1e6  # shapes with few rejections, for which float32 suffices
+_LEFTMOST, _QUARTIC = -0.5, 1.28  # h(y) <= 1.28 y^4 for y >= -0.5, as h(y) / y^4 falls with y
 
 
 def log_normaliser(phi: FloatArray) -> FloatArray:
@@ -75,11 +80,63 @@ def unnormalised(phi: FloatArray, rng: np.random.Generator) -> FloatArray:
     True
     """
     if phi.min() >= _UNDERFLOWS:
-        return rng.standard_gamma(phi)
-    log_draws = np.log(rng.standard_gamma(phi + 1))  # log G(a) = log G(a + 1) + log(U) / a
+        return gamma_draws(phi, rng)
+    log_draws = np.log(gamma_draws(phi + 1, rng))  # log G(a) = log G(a + 1) + log(U) / a
     log_draws -= rng.standard_exponential(phi.shape) / phi
     draws: FloatArray = np.exp(log_draws - log_draws.max(axis=-1, keepdims=True))
     return draws
+
+
+def gamma_draws(shape: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Draw from Gamma(shape, 1) for every element; large arrays to the resolution of float32.
+
+    These are the draws of Marsaglia & Tsang (2000) in array operations, in half the time of numpy:
+    with d = shape - 1/3, x normal and y = x / (3 sqrt(d)), the proposal d (1 + y)^3 is kept with
+    probability exp(-d h(y)), where h(y) = 3 y - 3 y^2 / 2 + y^3 - 3 log(1 + y); never if y <= -1.
+    As h' = 3 y^3 / (1 + y), h is nowhere negative: this is right for all shapes above 1/3, not
+    only for those above 1. As 1 - exp(-d h) <= d h, a bound on h keeps most without a logarithm.
+    numpy draws the few that are rejected: a rejected proposal is independent of the next draw.
+
+    >>> draws = gamma_draws(np.full(100_000, 9.0), np.random.default_rng(0))
+    >>> float(draws.mean().round()), float(draws.var().round())
+    (9.0, 9.0)
+    """
+    if shape.size < _FEWEST:
+        return rng.standard_gamma(shape)
+    shapes = shape.ravel()
+    d = shapes.astype(np.float32)
+    unusual = (d < _SMALLEST) | (d > _LARGEST)
+    d[unusual] = 1  # numpy draws these below
+    d -= 1 / 3
+    y = _normals(d.size, rng)
+    y /= 3 * np.sqrt(d)
+    uniform = rng.random(d.size, dtype=np.float32)
+    square = np.square(y)
+    unsure = (y < _LEFTMOST) | (_QUARTIC * d * square * square >= 1 - uniform)
+    rejected = _rejected(d, y, uniform, np.flatnonzero(unsure))
+    y += 1
+    d *= y
+    d *= np.square(y)
+    draws = d.astype(np.float64)
+    again = np.concatenate([np.flatnonzero(unusual), rejected])
+    draws[again] = rng.standard_gamma(shapes[again])
+    return draws.reshape(shape.shape)
+
+
+def _normals(n: int, rng: np.random.Generator) -> Floats:
+    """Draw normals by Box & Muller (1958), in half the time of numpy's generator."""
+    half = (n + 1) // 2
+    radius = np.sqrt(2 * rng.standard_exponential(half, dtype=np.float32))
+    angle = rng.random(half, dtype=np.float32) * np.float32(2 * np.pi)
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:n]
+
+
+def _rejected(d: Floats, y: Floats, uniform: Floats, unsure: IntArray) -> IntArray:
+    """Return which of the proposals that the bound on h cannot decide are rejected."""
+    y = np.maximum(y[unsure].astype(np.float64), -1)
+    with np.errstate(divide="ignore"):  # log 0 at y = -1, where the acceptance probability is zero
+        h = y * (3 + y * (y - 1.5)) - 3 * np.log(1 + y)
+    return unsure[uniform[unsure] >= np.exp(-d[unsure] * h)]
 
 
 # Rewards with finitely many values and Dirichlet priors: clicks, stars, priced outcomes.
@@ -452,7 +509,7 @@ class CategoricalArms(DirichletArms):
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         draws = unnormalised(phi, rng)
-        draws /= draws.sum(axis=-1, keepdims=True)
+        draws /= np.einsum("...c->...", draws)[..., None]
         return draws
 
     def point(self, phi: FloatArray) -> FloatArray:
