@@ -27,7 +27,7 @@ from latentbandits.models.attributes.parts import parts_of, with_parts
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.ensemble import Ensemble
 from latentbandits.models.composed.markov import Markov
-from latentbandits.models.protocol import untransformed
+from latentbandits.models.protocol import with_defaults
 
 OFFSETS = 4
 """Coordinates for the offsets of actions whose vectors are uncertain, which are added at a time."""
@@ -89,13 +89,13 @@ def add_vectors(
         raise ValueError(f"vectors must be {(len(ids), width)}; got {vectors.shape}")
     if covariances is None:
         return model, catalogue.longer(ids, names, _plain_rows(model, catalogue, vectors))
-    at = offset_place(untransformed(model), width)
+    at = offset_place(with_defaults(model).untransformed, width)
     free = _free_offsets(catalogue, at)
     while len(free) < len(ids) and catalogue.n_offsets + OFFSETS <= MOST_OFFSETS:
         model, catalogue = with_offsets(model, catalogue, covariances.mean(axis=0))
         free = _free_offsets(catalogue, at)
     rows = _plain_rows(model, catalogue, vectors)
-    inner = untransformed(model)
+    inner = with_defaults(model).untransformed
     prior = np.exp(inner.log_state_prior[0])
     unit = float(prior @ (inner.covariances[:, at, at] * _noise_units(inner)))
     own = free[: len(ids)]
@@ -125,7 +125,7 @@ def add_average(
         return _rebuilt(model, models=[member for member, _ in grown]), grown[0][1]
     known = [i for i, name in enumerate(catalogue.ids) if name not in catalogue.retired]
     if catalogue.features is None:
-        inner = untransformed(model)
+        inner = with_defaults(model).untransformed
         mean, variance = inner.posterior_rewards(inner.parameters(1), None)
         mean, variance = mean[0][:, known], variance[0][:, known]
         wide = variance.mean(axis=1) + mean.var(axis=1)
@@ -154,7 +154,7 @@ def with_offsets(model: Any, catalogue: Catalogue, covariance: FloatArray) -> tu
     zeros in the new coordinates, so that their expected rewards stay the same.
     """
     assert catalogue.features is not None
-    inner = untransformed(model)
+    inner = with_defaults(model).untransformed
     n_offsets = catalogue.n_offsets
     first = offset_place(inner, catalogue.features.shape[1] - n_offsets)
     at = first + n_offsets
@@ -189,13 +189,13 @@ def plain_features(model: Any, catalogue: Catalogue) -> FloatArray:
     n = catalogue.n_offsets
     if n == 0:
         return catalogue.features
-    at = offset_place(untransformed(model), catalogue.features.shape[1] - n)
+    at = offset_place(with_defaults(model).untransformed, catalogue.features.shape[1] - n)
     return np.delete(catalogue.features, np.arange(at, at + n), axis=1)
 
 
 def _plain_rows(model: Any, catalogue: Catalogue, vectors: FloatArray) -> FloatArray:
     """Return `vectors` with zeros for the offsets."""
-    at = offset_place(untransformed(model), vectors.shape[1])
+    at = offset_place(with_defaults(model).untransformed, vectors.shape[1])
     return np.insert(vectors, [at] * catalogue.n_offsets, 0.0, axis=1)
 
 
@@ -230,11 +230,11 @@ def _noise_units(inner: Any) -> FloatArray:
 
 
 def _wrapped(model: Any, grown: Any) -> Any:
-    return grown if untransformed(model) is model else _rebuilt(model, model=grown)
+    return grown if with_defaults(model).untransformed is model else _rebuilt(model, model=grown)
 
 
 def _with_arms(model: Any, means: FloatArray, variances: FloatArray) -> Any:
-    inner = untransformed(model)
+    inner = with_defaults(model).untransformed
     if inner is not model:
         grown = _with_arms(inner, means, variances)
         smearing = model.smearing

@@ -17,7 +17,7 @@ import numpy as np
 from latentbandits.models.checks import Context, FloatArray, IntArray
 from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.numerics.laws import Counts, Interval, OneOf, Support
-from latentbandits.models.protocol import Generative, KnownModel, Model
+from latentbandits.models.protocol import Generative, KnownModel, Model, with_defaults
 
 TOLERANCE = 1e-3  # of an integral over rewards
 N_DRAWS = 20_000
@@ -278,7 +278,7 @@ def check_prior(model: Model, generative: Generative, context: Context) -> None:
 
 def _sample_size(model: Model) -> int:
     """Return the number of draws that decides an error: a model's particles are draws too."""
-    return min(N_PRIOR_DRAWS, getattr(model, "n_particles", N_PRIOR_DRAWS))
+    return min(N_PRIOR_DRAWS, with_defaults(model).n_particles or N_PRIOR_DRAWS)
 
 
 def check_moments(

@@ -21,7 +21,7 @@ from latentbandits.models.artefacts import Catalogue, model_files, to_arrays
 from latentbandits.models.attributes.items import add_items
 from latentbandits.models.clicks import ClickModel, Each, as_click_model
 from latentbandits.models.growing import add_arms, add_average, add_vectors, plain_features
-from latentbandits.models.protocol import is_order_free as model_is_order_free
+from latentbandits.models.protocol import with_defaults
 from latentbandits.policies.lists import check_click_model
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import AUTO, PolicySpec, build, find, inputs_of, parse
@@ -117,7 +117,7 @@ def is_order_free(policy: AnyPolicy, model: Any) -> bool:
 
     That holds for models whose posteriors are exact; a model or a policy has to say so.
     """
-    exact = hasattr(model, "order_free") and model_is_order_free(model)
+    exact = bool(with_defaults(model).order_free) and model.transition is None
     return exact and bool(policy.order_free) and policy.learns_from == "any"
 
 
@@ -537,7 +537,8 @@ class Library:
                 text = self._text(group, row)
                 policy = make_policy(text, model, catalogue)
                 belief = policy.init(1)
-                gap = getattr(policy.model_or_none, "session_gap", None)
+                used = policy.model_or_none
+                gap = None if used is None else with_defaults(used).session_gap
                 policies[group] = GroupPolicy(
                     text,
                     policy,
@@ -574,8 +575,8 @@ class Library:
             return
         old = self.served(self.active.model)
         if old.space.names is None:
-            old_features = getattr(old.model, "n_features", None)
-            new_features = getattr(new.model, "n_features", None)
+            old_features = with_defaults(old.model).n_features
+            new_features = with_defaults(new.model).n_features
             if old_features != new_features:
                 raise Invalid(
                     f"{new.name} takes {new_features or 'no'} features, callers send "
