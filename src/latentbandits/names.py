@@ -72,7 +72,7 @@ class Registry(Generic[Thing]):
 
     @cached_property  # reading the metadata of every installed package takes milliseconds
     def declared(self) -> dict[str, Thing]:
-        """What other installed packages declare."""
+        """The things that other installed packages declare."""
         from importlib.metadata import entry_points
 
         found = {}

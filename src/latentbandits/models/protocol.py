@@ -267,7 +267,7 @@ else:
 
 
 class OptionalMembers:
-    """What a model may have beside the methods of `KnownModel` and `Model`.
+    """The members that a model may have beside those of `KnownModel` and `Model`.
 
     Every member has a default. The models of the library inherit it from here, through
     `StationaryModel` or `Wrapping`. A model of your own may define any member, and need not
@@ -301,7 +301,9 @@ class OptionalMembers:
         """Whether it learns from positions of which nobody knows whether they were looked at."""
         return self.is_certain
 
-    def at_looks(self, reward: FloatArray, looked: FloatArray) -> tuple[FloatArray, Any]:
+    def at_looks(
+        self, reward: FloatArray, looked: FloatArray
+    ) -> tuple[FloatArray, FloatArray | None]:
         """Return rewards as `condition` takes them, and what it does not know of `looked`.
 
         `looked` (n,) is the probability that the action was looked at, None where `condition`
@@ -421,14 +423,8 @@ class OptionalMembers:
         """The model of f(r) that it wraps; the model itself if f(r) = r."""
         return self
 
-    @default
-    def least(self) -> float:
-        """The least reward at which f is evaluated."""
-        return -np.inf
-
-    @staticmethod
-    def forward(reward: FloatArray) -> FloatArray:
-        """Return f(r)."""
+    def in_units(self, reward: FloatArray) -> FloatArray:
+        """Return f(r), of the nearest reward for which it is finite."""
         return reward
 
     def log_slope(self, reward: FloatArray) -> FloatArray | float:

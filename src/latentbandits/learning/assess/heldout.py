@@ -6,12 +6,11 @@ the earlier ones (`beliefs.joint`); their product is the marginal likelihood of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import JointBelief
@@ -96,25 +95,6 @@ Columns = tuple[FloatArray, ...]
 """Log density, error and uniform of rewards, and the log probability of their cells if asked."""
 
 
-def _by_round(
-    log: Log, belief: Any, visit: Callable[[Any, IntArray], tuple[Any, Columns]]
-) -> HeldOut:
-    """Score rounds one after the other: `visit` scores rewards, and conditions the belief on them.
-
-    The belief is about the users with this round, of whom those with more rounds come first.
-    """
-    rounds = Rounds.of_users(log.starts)
-    parts: list[tuple[NDArray[Any], ...]] = []
-    for t, now in enumerate(rounds.each()):
-        event = rounds.place[now]
-        n = len(event)
-        belief = map_leaves(lambda leaf, n=n: leaf[:n], belief)
-        belief, scores = visit(belief, event)
-        known = log.users[event], np.full(n, t), log.actions[event], log.rewards[event]
-        parts.append((*known, *scores))
-    return HeldOut(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
 def _score_arms(
     model: Model, log: Log, cells: Cells | None, log_actions: FloatArray | None
 ) -> HeldOut:
@@ -146,13 +126,16 @@ def _score_rounds(
 
     described = with_defaults(model)
     inner, returning = described.untransformed, described.returning
-    edges = None if cells is None else _transformed(model, cells.edges(np.asarray(log.rewards)))
+    edges = None
+    if cells is not None:
+        edges = [described.in_units(edge) for edge in cells.edges(np.asarray(log.rewards))]
     after_pause = None
     if described.session_gap is not None and log.times is not None:
         after_pause = log.after_pause(described.session_gap)
     rng = np.random.default_rng(0)
 
     def visit(belief: JointBelief, event: IntArray) -> tuple[JointBelief, Columns]:
+        """Score one reward of each of some users, and condition their beliefs on it."""
         n = len(event)
         if returning is not None and after_pause is not None:
             moved = joint.move(belief.log_weights, returning)
@@ -163,15 +146,17 @@ def _score_rounds(
         if features is not None:
             context, action = features[played][:, None], np.zeros(n, np.int64)
         chosen = np.arange(n), slice(None), action
-        predicted = model.posterior_rewards(belief.parameters, context)[0][chosen]
-        mean, variance = inner.posterior_rewards(belief.parameters, context)
+        predicted, variance = model.posterior_rewards(belief.parameters, context)
+        mean = predicted
+        if inner is not model:
+            mean, variance = inner.posterior_rewards(belief.parameters, context)
         mean, deviation = mean[chosen], np.sqrt(variance[chosen] + inner.noise**2)
         tails = described.reward_tails(belief.parameters, context, action, reward)
         weights = joint.probabilities(belief.log_weights)
         before = joint.log_total(belief.log_weights)
         belief = joint.condition(model, belief, context, action, reward)
         log_density = joint.log_total(belief.log_weights) - before
-        error = reward - (weights * predicted).sum(axis=1)
+        error = reward - (weights * predicted[chosen]).sum(axis=1)
 
         def normal(r: FloatArray) -> tuple[FloatArray, FloatArray]:
             z = (r - mean) / deviation
@@ -179,24 +164,23 @@ def _score_rounds(
 
         if tails is None:
             chance = np.zeros(n)
-            uniform = (weights * normal(described.forward(reward)[:, None])[0]).sum(axis=1)
+            uniform = (weights * normal(described.in_units(reward)[:, None])[0]).sum(axis=1)
         else:
             up_to, atoms = tails
             chance = np.where(atoms, np.exp(log_density), 0.0)
             uniform = np.maximum((weights * up_to).sum(axis=1) - rng.random(n) * chance, 0.0)
         if edges is None:
             return belief, (log_density, error, uniform)
-        inside = (weights * in_cells(normal, (edges[0][event], edges[1][event]))).sum(axis=1)
+        inside = (weights * in_cells(normal, [edge[event] for edge in edges])).sum(axis=1)
         return belief, (log_density, error, uniform, np.log(np.where(chance > 0, chance, inside)))
 
-    return _by_round(log, joint.prior(model, log.n_users), visit)
-
-
-def _transformed(model: Model, edges: Edges) -> Edges:
-    """Return the edges of cells of f(r), for a model of transformed rewards."""
-    described = with_defaults(model)
-    lower, upper = (described.forward(np.maximum(edge, described.least)) for edge in edges)
-    return lower, upper
+    belief, parts = joint.prior(model, log.n_users), []
+    for t, event in enumerate(Rounds.of_users(log.starts).rows()):
+        n = len(event)  # users with more rounds come first
+        belief, scores = visit(map_leaves(lambda leaf, n=n: leaf[:n], belief), event)
+        known = log.users[event], np.full(n, t), log.actions[event], log.rewards[event]
+        parts.append((*known, *scores))
+    return HeldOut(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 # One-step-ahead predictions of held-out rewards of arms, for all events of all users at once.
@@ -206,7 +190,8 @@ def _transformed(model: Model, edges: Edges) -> Edges:
 # a user's earlier rewards for the same action are cumulative sums over the events of the pair, so
 # no loop over rounds is needed.
 
-Edges = tuple[FloatArray, FloatArray]
+Edges = Sequence[FloatArray]
+"""The lower and the upper edge of every reward's cell."""
 
 
 class Predicted(NamedTuple):
@@ -245,8 +230,9 @@ def predict(
     """
     described, rewards = with_defaults(model), np.asarray(log.rewards)
     inner = described.untransformed
-    within = None if edges is None else _transformed(model, edges)
-    by_state = _by_state(inner, replace(log, rewards=described.forward(rewards)), within)
+    if edges is not None:
+        edges = [described.in_units(edge) for edge in edges]
+    by_state = _by_state(inner, replace(log, rewards=described.in_units(rewards)), edges)
     chosen = None if log_actions is None else log_actions[:, log.actions].T
     weights = _weights(model, log, by_state.log_density, chosen)
     before = np.exp(weights)

@@ -32,7 +32,7 @@ def state_evidence(learned: Learned, log: Log) -> FloatArray:
     if log.features is None and not known.all():
         log = log.of_events(known)
     described = with_defaults(learned.model)
-    model, rewards = described.untransformed, described.forward(np.asarray(log.rewards))
+    model, rewards = described.untransformed, described.in_units(np.asarray(log.rewards))
     if isinstance(model, FromTotals):
         return _by_user(log, predictions(model, replace(log, rewards=rewards))[1])
     features = row_features(learned, log)
@@ -101,9 +101,8 @@ def conditioned(
 
     `condition` takes the beliefs of some users before a round, and the event of each.
     """
-    belief, rounds = prior, Rounds.of_users(log.starts)
-    for now in rounds.each():
-        events = rounds.place[now]
+    belief = prior
+    for events in Rounds.of_users(log.starts).rows():
         n = len(events)
         belief = map_leaves(lambda leaf, n=n: leaf[:n], belief)
         belief = condition(belief, events)

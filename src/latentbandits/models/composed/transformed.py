@@ -39,6 +39,7 @@ class TransformedRewards(Wrapping, ABC):
     """
 
     transform: ClassVar[str]
+    least: ClassVar[float]  # the least reward for which f is finite
     transition = None
     model: Model
     smearing: FloatArray
@@ -123,6 +124,9 @@ class TransformedRewards(Wrapping, ABC):
     @property
     def order_free(self) -> bool:
         return is_order_free(self.model)
+
+    def in_units(self, reward: FloatArray) -> FloatArray:
+        return self.forward(np.maximum(reward, self.least))
 
     def mean_of_moments(
         self, mean: FloatArray, variance: FloatArray, action: IntArray
@@ -240,7 +244,7 @@ class Log1pRewards(TransformedRewards):
         "a model of log(1 + reward)",
     )
     transform: ClassVar[str] = "log1p"
-    least = -1 + 1e-9
+    least: ClassVar[float] = -1 + 1e-9
     support: ClassVar[Interval] = Interval(low=-1.0)
 
     def __init__(
@@ -308,7 +312,7 @@ class SqrtRewards(TransformedRewards):
         "a model of sqrt(reward)",
     )
     transform: ClassVar[str] = "sqrt"
-    least = 0.0
+    least: ClassVar[float] = 0.0
     support: ClassVar[Interval] = Interval(low=0.0)
 
     @staticmethod
