@@ -16,7 +16,15 @@ from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.checks import Context as Context
-from latentbandits.models.numerics.laws import REALS, Component, Normal, Support
+from latentbandits.models.numerics.laws import (
+    REALS,
+    Component,
+    Counts,
+    Interval,
+    Normal,
+    OneOf,
+    Support,
+)
 from latentbandits.models.shown import ShownModel
 
 if TYPE_CHECKING:
@@ -203,26 +211,37 @@ class Prediction(Protocol):
 class FromTotals(Protocol):
     """A model of arms whose posterior follows from sums over an action's rewards.
 
-    Learning then predicts all rewards of a log at once.
+    Learning then predicts all rewards of a log at once. The methods with a body are right for
+    models to which positions in a list do not matter.
     """
 
-    def outcomes(self, reward: FloatArray, position: IntArray | None) -> FloatArray:
-        """Return rewards with their positions in a list, counted from 0, as one number each."""
-
-    def mean_at(self, mean: FloatArray, position: IntArray | None) -> FloatArray:
-        """Return the mean rewards (n,) of actions that are shown at these positions."""
+    @property
+    def support(self) -> Support:
+        """The rewards that the model allows."""
 
     def statistic(self, reward: FloatArray) -> FloatArray:
         """Return what a posterior sums over rewards, `(n, n_statistics)`."""
-
-    def atoms(self, reward: FloatArray) -> BoolArray:
-        """Mark the rewards that have a probability, and not a density."""
 
     def predicted(self, action: IntArray, totals: FloatArray) -> Prediction:
         """Return the distributions of rewards of actions (n,).
 
         `totals` (n, n_statistics) sums the statistics of the user's earlier rewards of the action.
         """
+
+    def outcomes(self, reward: FloatArray, position: IntArray | None) -> FloatArray:
+        """Return rewards with their positions in a list, counted from 0, as one number each."""
+        return reward
+
+    def mean_at(self, mean: FloatArray, position: IntArray | None) -> FloatArray:
+        """Return the mean rewards (n,) of actions that are shown at these positions."""
+        return mean
+
+    def atoms(self, reward: FloatArray) -> BoolArray:
+        """Mark the rewards that have a probability, and not a density."""
+        support = self.support
+        if isinstance(support, Interval):
+            return np.isin(reward, support.atoms)
+        return np.full(reward.shape, isinstance(support, (Counts, OneOf)))
 
 
 @runtime_checkable

@@ -28,13 +28,10 @@ from latentbandits.models.numerics.arrays import map_leaves, rows
 from latentbandits.models.numerics.laws import (
     REALS,
     Component,
-    Counts,
-    Interval,
     Law,
     Normal,
-    OneOf,
 )
-from latentbandits.models.protocol import ConjugateModel, Context
+from latentbandits.models.protocol import ConjugateModel, Context, FromTotals
 
 STRENGTHS = (1e-2, 1e7)
 """Bounds of the strength of the pooled prior, in rewards."""
@@ -322,7 +319,7 @@ class FamilyPrediction(NamedTuple):
         return self.family.distribution(self.prior + self.totals, reward)
 
 
-class Arms(ConjugateModel):
+class Arms(ConjugateModel, FromTotals):
     """Base class of models whose actions have no features."""
 
     @cached_property
@@ -343,21 +340,6 @@ class Arms(ConjugateModel):
     @property
     def n_actions(self) -> int:
         return int(self._means.shape[2])
-
-    def outcomes(self, reward: FloatArray, position: IntArray | None) -> FloatArray:
-        """Return the rewards: positions do not matter."""
-        return reward
-
-    def mean_at(self, mean: FloatArray, position: IntArray | None) -> FloatArray:
-        """Return the mean rewards as they are: positions do not matter."""
-        return mean
-
-    def atoms(self, reward: FloatArray) -> BoolArray:
-        """Mark the rewards that have a probability, and not a density."""
-        support = self.support
-        if isinstance(support, Interval):
-            return np.isin(reward, support.atoms)
-        return np.full(reward.shape, isinstance(support, (Counts, OneOf)))
 
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
         checks.no_context(type(self).__name__, context)
