@@ -34,8 +34,7 @@ class SessionBeliefs:
     def __init__(self, policy: AnyPolicy, n: int) -> None:
         self.policy, self.n = policy, n
         self.belief = policy.init(n)
-        model = policy.model_or_none
-        self._gap = None if model is None else with_defaults(model).session_gap
+        self._gap = with_defaults(policy.model_or_none).session_gap
         self._learned_at = np.full(n, np.nan)  # time of the latest decision that was learned from
 
     def take(self, index: IntArray, times: FloatArray | None = None) -> Any:

@@ -474,6 +474,8 @@ class _Adopted(OptionalMembers):
 def with_defaults(model: Any) -> OptionalMembers:
     """Return the model with all optional members: those that it lacks have their defaults.
 
+    None, the model of a policy that has none, has the defaults alone.
+
     >>> from types import SimpleNamespace
     >>> with_defaults(SimpleNamespace(session_gap=60.0)).session_gap
     60.0

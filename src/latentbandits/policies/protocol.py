@@ -371,8 +371,7 @@ def after_pause(policy: AnyPolicy, belief: Any, returned: BoolArray) -> Any:
     array([[0.9, 0.1],
            [0.5, 0.5]])
     """
-    model = policy.model_or_none
-    returning = None if model is None else with_defaults(model).returning
+    returning = with_defaults(policy.model_or_none).returning
     before = policy.state_probabilities(belief)
     if returning is None or before is None or before.shape[1] != len(returning):
         return belief
