@@ -269,6 +269,14 @@ class Extendable(Protocol):
         """
 
 
+@runtime_checkable
+class Growable(Protocol):
+    """A model of arms that can get more actions."""
+
+    def with_actions(self, means: FloatArray, variances: FloatArray) -> Any:
+        """Return this model with m more actions at the end; both arguments `(n_states, m)`."""
+
+
 # What a model may say of itself.
 
 if TYPE_CHECKING:
@@ -341,6 +349,17 @@ class OptionalMembers:
     def covariances(self) -> FloatArray | None:
         """The covariances of the weights in each state; None if no weights are uncertain."""
         return None
+
+    @default
+    def covariance_units(self) -> FloatArray:
+        """The variance that one unit of `covariances` is in each state, `(n_states,)`."""
+        model: Any = self
+        return np.ones(model.n_states)
+
+    @default
+    def offset(self) -> bool:
+        """Whether the last feature is added to the log-odds of a reward as it is."""
+        return False
 
     @default
     def inner_models(self) -> tuple[KnownModel, ...]:
@@ -427,6 +446,13 @@ class OptionalMembers:
         return None
 
     # Users that are drawn from it.
+
+    def point_theta(self, state: IntArray) -> Any:
+        """Return the parameters that `log_likelihood` takes for users in `state` (n,).
+
+        None: it takes no such parameters.
+        """
+        return None
 
     def regressed(self, state: IntArray, theta: Any) -> Any:
         """Return drawn parameters as they are if the model's own are estimates with errors.

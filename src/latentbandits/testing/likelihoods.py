@@ -209,12 +209,13 @@ def check_users(
 
 def check_point(model: KnownModel, context: Context, action: IntArray, reward: FloatArray) -> None:
     """Check that the likelihood is the density of users with the point estimate."""
-    point_theta = getattr(model, "point_theta", None)
-    if point_theta is None or not isinstance(model, Generative):
+    if not isinstance(model, Generative):
         return
     density = model.log_likelihood(context, action, reward)
     for s in range(model.n_states):
-        theta = point_theta(np.full(len(action), s))
+        theta = with_defaults(model).point_theta(np.full(len(action), s))
+        if theta is None:
+            return
         log_density = model.log_reward_density(theta, context, action, reward)
         np.testing.assert_allclose(
             log_density, density[:, s], rtol=1e-9, atol=1e-9, err_msg=f"the likelihood in state {s}"

@@ -562,6 +562,11 @@ class LinearGaussianUnknownNoise(LinearModel, ConjugateModel):
         """This model with rewards divided by the noise."""
         return LinearGaussian(self.weights, 1.0, self.covariances, self.state_prior)
 
+    @property
+    def covariance_units(self) -> FloatArray:
+        first: FloatArray = self._mean_variance[0]
+        return first
+
     @cached_property
     def _mean_variance(self) -> FloatArray:
         """E[sigma_s^2], `(1 or n_sessions, n_states)`."""
