@@ -112,7 +112,7 @@ def play(job: Job) -> Played:
         "mTS, learned": mTS(learned),
         "mTS, true model": mTS(truth),
     }
-    if isinstance(learned, Markov):
+    if learned.transition is not None:
         first = learned.state_prior
         uncertain = Markov(learned.model, learned.transition, N_PATHS, first)
         players["mmTS, learned"] = mmTS(uncertain)

@@ -5,7 +5,7 @@ import pytest
 from tests.reference.population import TextbookParticleMF
 
 from latentbandits import TS, UCB1, Decision, LinearGaussian, LinTS, LinUCB, mmTS
-from latentbandits.models.linear.gaussian import UserSums, condition_on_sums
+from latentbandits.models.linear.gaussian import UserSums
 from latentbandits.models.visit import Visit
 from latentbandits.testing import check_policy
 from latentbandits_related import ParticleMF
@@ -81,7 +81,7 @@ def test_the_product_of_weights_is_the_evidence():
         r = np.array([reward for _, _, reward in rounds]) - 0.2
         prior = LinearGaussian(np.zeros((1, 2)), 0.6, 0.64 * np.eye(2)[None])
         known = UserSums((x.T @ x)[None], (x.T @ r)[None], (r @ r)[None], np.array([15.0]))
-        assert total[0, particle] == pytest.approx(condition_on_sums(prior, known)[0][0, 0])
+        assert total[0, particle] == pytest.approx(prior.condition_on_sums(known)[0][0, 0])
 
 
 def test_two_particles_by_hand():

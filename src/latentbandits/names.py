@@ -1,9 +1,90 @@
-"""Names that people type: the nearest known one is suggested."""
+"""Names that people type: registries, which suggest the nearest known name."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+Thing = TypeVar("Thing")
+
+
+class Registry(Generic[Thing]):
+    """Things of one kind by name: models, policies, or stores.
+
+    They are the library's own, those that other packages declare as entry points, and those that
+    were added in this process.
+
+    Args:
+        kind: what they are, for messages.
+        group: of the entry points.
+        own: the library's.
+        read: returns the name and the thing of an entry point, from its name and what it loads.
+
+    >>> colours = Registry("colour", "examples.colours", {"red": 1})
+    >>> colours.add("green", 2)
+    >>> colours.find("green"), colours.all()
+    (2, {'red': 1, 'green': 2})
+    >>> colours.find("rad")
+    Traceback (most recent call last):
+    ValueError: unknown colour 'rad': did you mean 'red'? There are red, green
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        group: str,
+        own: Mapping[str, Thing],
+        read: Callable[[str, Any], tuple[str, Thing]] = lambda name, loaded: (name, loaded),
+    ) -> None:
+        self.kind, self.group, self.own, self._read = kind, group, own, read
+        self.added: dict[str, Thing] = {}
+
+    def check_free(self, name: str) -> None:
+        """Raise ValueError if the library has something of this name."""
+        if name in self.own:
+            raise ValueError(f"{name!r} is a {self.kind} of latentbandits: choose another name")
+
+    def add(self, name: str, thing: Thing) -> None:
+        """Add a thing, in place of one that was added by this name.
+
+        ValueError if the library has one of this name.
+        """
+        self.check_free(name)
+        self.added[name] = thing
+
+    def remove(self, name: str) -> None:
+        """Remove what was added by this name."""
+        self.added.pop(name, None)
+
+    def all(self) -> dict[str, Thing]:
+        """Return everything by name, the library's first."""
+        return {**self.own, **self.declared, **self.added}
+
+    def find(self, name: str) -> Thing:
+        """Return the thing of this name; ValueError suggests the nearest name if there is none."""
+        if name in self.own:
+            return self.own[name]
+        known = self.all()
+        return known[one_of(self.kind, name, known)]
+
+    @cached_property  # reading the metadata of every installed package takes milliseconds
+    def declared(self) -> dict[str, Thing]:
+        """The things that other installed packages declare."""
+        from importlib.metadata import entry_points
+
+        found = {}
+        for point in sorted(entry_points(group=self.group)):
+            try:
+                name, thing = self._read(point.name, point.load())
+                self.check_free(name)
+                found[name] = thing
+            except Exception as error:  # an error of a plug-in must not break this package
+                message = f"the {self.kind} {point.name!r} of {point.value} was not loaded: {error}"
+                warnings.warn(message, stacklevel=2)
+        return found
 
 
 def one_of(kind: str, name: str, known: Iterable[str]) -> str:

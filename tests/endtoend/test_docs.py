@@ -39,7 +39,7 @@ def empty_folder(tmp_path, monkeypatch):
     Registrations are undone.
     """
     for registry in (model_registry, policy_registry):
-        monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+        monkeypatch.setattr(registry._registry, "added", dict(registry._registry.added))
     rng = np.random.default_rng(0)
     user, film = (column.ravel() for column in np.indices((50, 40)))
     ratings = {"userId": user, "movieId": film, "rating": rng.integers(1, 6, len(user))}

@@ -19,7 +19,7 @@ from latentbandits import (
     mmBayesUCB,
 )
 from latentbandits.beliefs import joint
-from latentbandits.models.protocol import is_order_free, reward_laws
+from latentbandits.models.protocol import is_order_free, with_defaults
 from latentbandits.policies.latent.ucb import largest_quantiles
 from latentbandits.testing import check_policy
 
@@ -88,7 +88,7 @@ def test_the_largest_quantile_by_draws(name, q):
     belief, x = belief_after(model, context, reward)
     weights = joint.probabilities(belief.log_weights)
     scores = largest_quantiles(
-        reward_laws(model, belief.parameters, x), weights, q, None, exact=True
+        with_defaults(model).reward_laws(belief.parameters, x), weights, q, None, exact=True
     )
     session, action = np.nonzero(np.isfinite(scores))
     assert len(np.unique(session)) == 3
@@ -112,7 +112,7 @@ def test_no_action_is_left_out_that_could_be_best(name):
     model, context, reward = FAMILIES[name]
     belief, x = belief_after(model, context, reward, n=5, rounds=2)
     weights = joint.probabilities(belief.log_weights)
-    laws = reward_laws(model, belief.parameters, x)
+    laws = with_defaults(model).reward_laws(belief.parameters, x)
     together = largest_quantiles(laws, weights, 0.9, None, exact=True)
     alone = np.empty(together.shape)
     for a in range(4):
@@ -143,7 +143,7 @@ def test_weights_that_reach_the_quantile_exactly():
 def test_by_hand():
     """One state: mean + z_q spread; 1.2815515655446004 is the 0.9-quantile of N(0, 1)."""
     model = GaussianArms([[0.5, 0.45]], 1.0, [[0.1, 0.2]])
-    laws = reward_laws(model, model.parameters(1), None)
+    laws = with_defaults(model).reward_laws(model.parameters(1), None)
     scores = largest_quantiles(laws, np.ones((1, 1)), 0.9, None, exact=True)
     assert scores[0, 1] == pytest.approx(0.45 + 0.2 * 1.2815515655446004, rel=1e-11)
 

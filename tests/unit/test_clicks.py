@@ -5,8 +5,8 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from latentbandits.beliefs import joint
 from latentbandits.learning.assess.heldout import score
-from latentbandits.learning.linear import clicks
 from latentbandits.learning.linear.alternating import half_slope, logistic_bound
 from latentbandits.learning.linear.clusters import cluster_users
 from latentbandits.learning.linear.completion import complete
@@ -107,23 +107,26 @@ def test_beliefs_are_close_to_quadrature():
         -((grid - m) ** 2) / (2 * v) - 0.5 * np.log(2 * np.pi * v) + np.log(p)
         for m, v, p in ((0.5, 0.8, 0.4), (-1.0, 0.5, 0.6))
     ])  # fmt: skip
-    belief = clicks.prior(model, 1)
+    quick = model.without_particles
+    belief, play = joint.prior(quick, 1), np.array([0])
     for features, o, reward in zip(x, offset, rewards, strict=True):
         density = np.exp(log_joint)
         chance = expit(features[0, 0] * grid + o[0])
         exact = (density * chance).sum() / density.sum()
         weights = np.exp(belief.log_weights - belief.log_weights.max())
         weights /= weights.sum()
-        mine = (weights * clicks.click_probability(belief, features, o)).sum()
+        context = np.append(features[0], o)[None, None]
+        chance_of_click = quick.posterior_rewards(belief.parameters, context)[0][:, :, 0]
+        mine = (weights * chance_of_click).sum()
         assert mine == pytest.approx(exact, abs=0.01)
-        belief = clicks.condition(belief, features, o, np.array([reward]))
+        belief = joint.condition(quick, belief, context, play, np.array([reward]))
         log_joint += np.log(chance if reward else 1 - chance)
     density = np.exp(log_joint)
     exact_states = density.sum(axis=1) / density.sum()
     weights = np.exp(belief.log_weights[0] - belief.log_weights.max())
     assert weights / weights.sum() == pytest.approx(exact_states, abs=0.02)
     exact_means = (density * grid).sum(axis=1) / density.sum(axis=1)
-    assert belief.mean[0, :, 0] == pytest.approx(exact_means, abs=0.05)
+    assert belief.parameters.mean[0, :, 0] == pytest.approx(exact_means, abs=0.05)
 
 
 def test_held_out_clicks_are_scored_and_calibrated():

@@ -15,6 +15,7 @@ from latentbandits.models import checks, registry
 from latentbandits.models.arms import gamma
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.numerics.laws import Interval
+from latentbandits.names import Registry
 from latentbandits.testing import check_model
 
 ROOT = Path(__file__).parents[2]
@@ -136,7 +137,7 @@ def test_a_model_that_is_not_registered_here_is_named_when_loading(half_normal, 
 
 
 def test_names_of_our_models_are_taken():
-    with pytest.raises(ValueError, match="'GaussianArms' is the name of a model"):
+    with pytest.raises(ValueError, match="'GaussianArms' is a model of latentbandits"):
         registry.register(type("GaussianArms", (), {}))
     with pytest.raises(TypeError, match="takes a class"):
         registry.register(GaussianArms([[1.0]], 0.5))
@@ -144,8 +145,9 @@ def test_names_of_our_models_are_taken():
 
 def test_entry_points_of_other_packages_are_found(monkeypatch):
     point = EntryPoint("HalfNormalArms", f"{__name__}:HalfNormalArms", registry.ENTRY_POINTS)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
-    monkeypatch.setattr(registry, "_declared", registry._declared.__wrapped__)  # not read before
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
+    anew = Registry("model", registry.ENTRY_POINTS, registry._own)  # nothing was read before
+    monkeypatch.setattr(registry, "_registry", anew)
     assert registry.find("HalfNormalArms") is HalfNormalArms
 
 

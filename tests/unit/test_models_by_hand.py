@@ -30,8 +30,14 @@ from latentbandits.models.attributes.items import Items, add_items
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.growing import _offset_variance, add_average, plain_features
 from latentbandits.models.numerics.arrays import normalise
-from latentbandits.models.numerics.laws import Component, Normal, join_states, probability_largest
-from latentbandits.models.protocol import is_order_free
+from latentbandits.models.numerics.laws import (
+    REALS,
+    Component,
+    Normal,
+    join_states,
+    probability_largest,
+)
+from latentbandits.models.protocol import is_order_free, with_defaults
 from latentbandits.policies.latent.ucb import largest_quantiles
 from tests.reference.particles import Particles
 
@@ -370,6 +376,20 @@ def test_unknown_categories_are_the_average():
 def test_a_model_that_says_nothing_about_order_is_taken_as_exact():
     assert is_order_free(SimpleNamespace(transition=None))
     assert not is_order_free(SimpleNamespace(transition=np.eye(2)))
+
+
+def test_a_model_of_another_class_has_defaults_of_what_it_lacks():
+    def moments(parameters, context):
+        return np.array([[[1.0, 2.0]]]), np.array([[[4.0, 9.0]]])
+
+    model = SimpleNamespace(posterior_rewards=moments, is_certain=True, session_gap=60.0)
+    described = with_defaults(model)
+    assert (described.session_gap, described.returning, described.support) == (60.0, None, REALS)
+    assert described.learns_unseen
+    assert not described.is_sampled
+    assert described.untransformed is described.at_rest is described.without_particles is model
+    assert described.average_rewards(np.ones((1, 1)), None, None).tolist() == [[1.0, 2.0]]
+    assert described.reward_laws(None, None)[0].law.variance.tolist() == [[[4.0, 9.0]]]
 
 
 def test_arms_have_no_features():

@@ -6,7 +6,7 @@ from scipy.stats import multivariate_normal
 
 from latentbandits import EXP4, Decision, LinearGaussian, LinTS, LinUCB, mmTS, mTS
 from latentbandits.learning.population_mixture import PopulationMixture
-from latentbandits.models.linear.gaussian import UserSums, condition_on_sums
+from latentbandits.models.linear.gaussian import UserSums
 from latentbandits.models.visit import Visit
 from latentbandits.policies.shared import Phased
 from latentbandits.testing import check_policy
@@ -46,7 +46,7 @@ def test_evidence_and_posterior_by_brute_force():
     model = LinearGaussian(rng.normal(size=(3, 3)), 0.7, roots @ roots.swapaxes(1, 2))
     for n_rounds in (1, 2, 8):
         x, r, sums = rounds_of(rng, n_rounds)
-        log_evidence, posterior = condition_on_sums(model, sums)
+        log_evidence, posterior = model.condition_on_sums(sums)
         parameters, total = model.parameters(1), np.zeros((1, 3))
         for t in range(n_rounds):  # one round after another
             log_density, parameters = model.condition(
@@ -149,7 +149,7 @@ def test_the_mixture_finds_the_clusters():
     """Three clusters of 20 users: the most likely component of each user is near its centre."""
     centres, sums = clustered_sums(6)
     model = PopulationMixture(5, noise=0.3, scale=0.6)(sums)
-    own = (condition_on_sums(model, sums)[0] + model.log_state_prior).argmax(axis=1)
+    own = (model.condition_on_sums(sums)[0] + model.log_state_prior).argmax(axis=1)
     offset = model.weights[own] - centres[np.arange(60) % 3]
     assert np.linalg.norm(offset, axis=1).max() < 0.15
 

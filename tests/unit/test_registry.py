@@ -32,11 +32,10 @@ OF_A_SHAPE = ("ProBALL", "Rank1Elim", "Rank1ElimKL")
 @pytest.fixture
 def own_policies():
     """Remove what a test registers."""
-    before = dict(registry._registered)
+    before = dict(registry._registry.added)
     yield
-    registry._registered.clear()
-    registry._registered.update(before)
-    registry._declared.cache_clear()
+    registry._registry.added = before
+    vars(registry._registry).pop("declared", None)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +187,7 @@ def test_entry_points_of_other_packages_are_loaded(own_policies, monkeypatch):
         EntryPoint("Broken", "nowhere_at_all:Policy", registry.ENTRY_POINTS),
     ]
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
-    registry._declared.cache_clear()
+    vars(registry._registry).pop("declared", None)  # not read before
     with pytest.warns(UserWarning, match="'Broken' of nowhere_at_all:Policy was not loaded"):
         assert find("Other").build.__name__ == "mTS"
     assert "Other" in [entry.name for entry in entries()]

@@ -23,7 +23,7 @@ from latentbandits import (
     PoissonArms,
     tune,
 )
-from latentbandits.environments.from_model import UsersOfModel, regress
+from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.models.composed.known import Known
 from latentbandits.simulation.tune import default_candidates, least_exploring
 
@@ -212,11 +212,11 @@ def test_regressed_means_vary_as_true_means_do():
     model = GaussianArms(true + 0.5 * rng.standard_normal(true.shape), noise=1.0, spread=0.5)
     state = np.zeros(1, np.int64)
     drawn = model.means[state] + 0.5 * rng.standard_normal(true.shape)
-    actual = regress(model, state, drawn)
+    actual = model.regressed(state, drawn)
     assert abs(drawn.var() - 1.5) < 5 * 1.5 * np.sqrt(2 / 20_000)
     assert abs(actual.var() - 1.0) < 5 * np.sqrt(2 / 20_000)
     two = GaussianArms(np.stack([model.means, 3 + model.means]), noise=1.0, spread=0.5)
-    both = regress(two, np.zeros(2, np.int64), np.stack([drawn[0], 3 + drawn[0]]))
+    both = two.regressed(np.zeros(2, np.int64), np.stack([drawn[0], 3 + drawn[0]]))
     np.testing.assert_allclose(both, np.stack([actual[0], 3 + actual[0]]))
 
 

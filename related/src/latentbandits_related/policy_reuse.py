@@ -15,10 +15,10 @@ import numpy as np
 from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import KnownBelief
 from latentbandits.beliefs.planning import hermite
-from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.arrays import blocks
-from latentbandits.models.protocol import Context, KnownModel
+from latentbandits.models.numerics.laws import BINARY
+from latentbandits.models.protocol import Context, KnownModel, with_defaults
 from latentbandits.policies import decision
 from latentbandits.policies.checked import Asked, Choice, Outcome, PosteriorPolicy
 from latentbandits.policies.decision import ActionProbabilities
@@ -112,7 +112,8 @@ class PolicyReuse(PosteriorPolicy[ReuseBelief]):
         kappa: float | FloatArray = self.kappa
         if self.horizon is not None:
             kappa = self.kappa * np.maximum(self.horizon - belief.rounds - 1, 0.0)[:, None]
-        noise = None if isinstance(self.model, BernoulliArms) else self.model.noise
+        clicks = with_defaults(self.model).support == BINARY
+        noise = None if clicks else self.model.noise
         if self.rule == "KG":
             return knowledge_gradient(weights, utility, noise, kappa)
         penalty: FloatArray = kappa * look_ahead(weights, utility, utility, noise).entropy

@@ -16,9 +16,9 @@ import numpy as np
 
 from latentbandits.learning.transitions import TransitionFit, UserSequence, check_sequence
 from latentbandits.models import checks
-from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.protocol import KnownModel
+from latentbandits.models.numerics.laws import BINARY
+from latentbandits.models.protocol import KnownModel, with_defaults
 
 
 def fit_transition_pairs(
@@ -71,7 +71,7 @@ def fit_transition_pairs(
 def _bins(model: KnownModel, rewards: FloatArray, n_bins: int) -> tuple[FloatArray, FloatArray]:
     """Return the inner edges of bins, and p(bin | a, s) of shape `(K, n_bins, S)`."""
     means = model.expected_rewards(None)[0]  # (S, K)
-    if isinstance(model, BernoulliArms):
+    if with_defaults(model).support == BINARY:
         return np.array([0.5]), np.stack([1 - means.T, means.T], axis=1)
     from scipy.special import ndtr
 

@@ -15,16 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from latentbandits.models.checks import FloatArray, IntArray, session_count
-from latentbandits.models.clicks import PositionClicks
 from latentbandits.models.numerics import arrays
-from latentbandits.models.protocol import (
-    Context,
-    KnownModel,
-    Model,
-    Parameters,
-    at_rest,
-    average_rewards,
-)
+from latentbandits.models.protocol import Context, KnownModel, Model, Parameters, with_defaults
 
 
 class KnownBelief(NamedTuple):
@@ -89,9 +81,9 @@ def condition(
     `moves` and `looked` are as in `condition_known`; `looked` is for a model of clicks at
     positions, or a certain one.
     """
-    here = model if moves else at_rest(model)
-    if looked is not None and isinstance(model, PositionClicks):
-        reward, looked = model.outcomes(reward, model.position_of(looked)), None
+    here = model if moves else with_defaults(model).at_rest
+    if looked is not None:
+        reward, looked = with_defaults(model).at_looks(reward, looked)
     log_predictive, parameters = here.condition(belief.parameters, context, action, reward)
     if looked is not None:
         log_predictive = unless_unseen(log_predictive, reward, looked)
@@ -110,7 +102,7 @@ def known_mean_rewards(model: KnownModel, belief: KnownBelief, context: Context)
 def mean_rewards(model: Model, belief: JointBelief, context: Context) -> FloatArray:
     """Return sum_s P(s) E[mu(a, x, s, theta) | s], the posterior mean reward: `(n, n_actions)`."""
     weights = probabilities(belief.log_weights)
-    return average_rewards(model, weights, belief.parameters, context)
+    return with_defaults(model).average_rewards(weights, belief.parameters, context)
 
 
 # Distributions over latent states, kept as unnormalised log weights `(n_sessions, n_states)`.

@@ -23,7 +23,7 @@ from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.arrays import blocks, map_leaves
 from latentbandits.models.numerics.laws import Counts, OneOf
-from latentbandits.models.protocol import Context, Model, support_of
+from latentbandits.models.protocol import Context, Model, with_defaults
 
 
 @cache
@@ -74,7 +74,7 @@ def check_size(model: Model, n_actions: int, steps: int, policy: str) -> None:
 
 def count_outcomes(model: Model) -> int:
     """Return the largest number of rewards that an action is expected over."""
-    support = support_of(model)
+    support = with_defaults(model).support
     if isinstance(support, OneOf):
         return len(support.values)
     return _MOST_COUNTS if isinstance(support, Counts) else _NODES * model.n_states
@@ -158,7 +158,7 @@ def _outcomes(model: Model, belief: JointBelief, context: Context) -> Outcomes:
     """Return the possible rewards of every action, and their probabilities where known."""
     mean, variance = model.posterior_rewards(belief.parameters, context)
     n, n_states, n_actions = mean.shape
-    support = support_of(model)
+    support = with_defaults(model).support
     if isinstance(support, OneOf):
         values = np.array(support.values)
         return Outcomes(np.broadcast_to(values, (n, n_actions, len(values))), None)

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latentbandits.environments.protocol import Round
-from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.attributes.columns import Row
 from latentbandits.models.attributes.parts import part
 from latentbandits.models.checks import FloatArray, IntArray, positive_count
 from latentbandits.models.numerics.laws import BINARY
-from latentbandits.models.protocol import Context, Generative, KnownModel, inner_models, support_of
+from latentbandits.models.protocol import Context, Generative, KnownModel, WithPrior, with_defaults
 
 Contexts: TypeAlias = NDArray[Any]
 """A catalogue, `(n_items, n_features)`, of which each round offers some items; or contexts,
@@ -34,7 +33,7 @@ class UsersOfModel:
         offered: items of the catalogue that a round offers, drawn with replacement.
         told: whether policies are told the attributes of users, where the model has a gate.
         estimates: the share of users for whom the means of a `GaussianArms` are estimates with the
-            errors that `spread` says, and no more (`regress`). The other users have the model's
+            errors that `spread` says, and no more (`regressed`). The other users have the model's
             means, and vary around them.
 
     >>> from latentbandits import BernoulliArms
@@ -78,9 +77,10 @@ class UsersOfModel:
             path = _path(self.model.transition, state, horizon, rng)
         else:
             generative, theta = _draw(self.model, state, rng)
-            if self.estimates > 0 and isinstance(self.model, GaussianArms):
+            regressed = with_defaults(self.model).regressed(state, theta)
+            if self.estimates > 0 and regressed is not theta:
                 among = rng.random((n_runs, 1)) < self.estimates
-                theta = np.where(among, regress(self.model, state, theta), theta)
+                theta = np.where(among, regressed, theta)
             drawn, path = ((generative, theta),), None
         pool: Any = self.contexts
         known = users if self.told else None
@@ -158,38 +158,9 @@ def check_contexts(model: KnownModel, contexts: ArrayLike | None) -> Contexts | 
     return pool
 
 
-def regress(model: GaussianArms, state: IntArray, theta: FloatArray) -> FloatArray:
-    """Return draws of means as they are if the model's means are estimates with errors.
-
-    Estimates m = mu + N(0, spread^2) vary more than the true means: Var(m) = Var(mu) + spread^2. By
-    empirical Bayes mu given m is N(c + (1 - B)(m - c), (1 - B) spread^2), where c is the average of
-    all m and B = spread^2 / Var(m), at most 1 (Efron & Morris 1973). A draw m + e becomes
-    c + (1 - B)(m - c) + sqrt(1 - B) e, so that its variance is Var(mu).
-
-    Args:
-        model: of one session, or of as many as there are draws.
-        state: `(n,)`, the state of every draw.
-        theta: `(n, n_actions)`, drawn around the means of these states.
-
-    >>> model = GaussianArms([[1.0, -1.0]], noise=1.0, spread=0.5)  # Var(m) = 1, B = 1/4
-    >>> regress(model, np.array([0]), np.array([[1.0, -1.0]]))
-    array([[ 0.75, -0.75]])
-    """
-    means = np.broadcast_to(model.means, (len(theta), *model.means.shape[-2:]))
-    variance = np.mean(np.broadcast_to(model.spread, model.means.shape) ** 2, axis=(-2, -1))
-    centre = means.mean(axis=(1, 2))[:, None]
-    share = np.minimum(variance / np.maximum(model.means.var(axis=(-2, -1)), 1e-300), 1.0)
-    kept = 1.0 - np.broadcast_to(share, (len(theta),))[:, None]
-    user_means = means[np.arange(len(theta)), state]
-    result: FloatArray = (
-        centre + kept * (user_means - centre) + np.sqrt(kept) * (theta - user_means)
-    )
-    return result
-
-
 def _inner(model: Any) -> Any:
     """Return the model whose parameters are drawn: of a `Markov`, the model inside it."""
-    inner = inner_models(model)
+    inner = with_defaults(model).inner_models
     return inner[0] if inner and model.transition is not None else model
 
 
@@ -197,7 +168,7 @@ def _draw(model: KnownModel, state: IntArray, rng: np.random.Generator) -> tuple
     """Draw the parameters of users with these states `(n_runs,)`."""
     if isinstance(model, Generative):
         generative: Generative = model
-    elif hasattr(model, "sample_rewards") and model.n_actions is not None:
+    elif isinstance(model, WithPrior) and model.n_actions is not None:
         generative = _AroundMeans(model)
     else:
         generative = _AtPoint(model)
@@ -223,7 +194,7 @@ class _AtPoint:
         self, theta: IntArray, context: Context, rng: np.random.Generator
     ) -> FloatArray:
         means = self.mean_rewards(theta, context)
-        if support_of(self.model) == BINARY:
+        if with_defaults(self.model).support == BINARY:
             return (rng.random(means.shape) < means).astype(np.float64)
         return means + self.model.noise * rng.standard_normal(means.shape)
 

@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 
 from latentbandits.environments.protocol import Round
-from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import (
     BoolArray,
     FloatArray,
@@ -16,7 +15,7 @@ from latentbandits.models.checks import (
     positive_count,
     positive_number,
 )
-from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.protocol import KnownModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +28,7 @@ class KnownUsers:
         noise: standard deviation of a reward.
         eligible: `(n_actions,)`, the actions that are offered; None: all.
 
+    >>> from latentbandits import GaussianArms
     >>> model = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5)
     >>> environment = KnownUsers(model, means=np.array([[1.0, 0.0], [0.1, 0.7]]), noise=0.5)
     >>> rng = np.random.default_rng(0)
@@ -36,7 +36,7 @@ class KnownUsers:
     (3, 2)
     """
 
-    model: GaussianArms  # the model that policies use
+    model: KnownModel  # the model that policies use
     means: FloatArray  # (n_users, n_actions): true means
     noise: float
     eligible: BoolArray | None = None  # (n_actions,)
@@ -81,6 +81,7 @@ class GroupedRatings:
         n_actions: number of items that a round offers.
         noise: standard deviation of a reward.
 
+    >>> from latentbandits import LinearGaussian
     >>> model = LinearGaussian([[3.0, 1.0], [3.0, -1.0]], noise=0.5)
     >>> items = np.array([[1.0, 1.0], [1.0, 0.0], [1.0, -1.0]])
     >>> genres = np.array([[True, False], [True, True], [False, True]])
@@ -92,7 +93,7 @@ class GroupedRatings:
     (5, 4, 2)
     """
 
-    model: LinearGaussian  # the model that policies use
+    model: KnownModel  # the model that policies use
     features: FloatArray  # (n_items, n_features): features of items that policies see
     groups: BoolArray  # (n_items, n_groups): membership of items
     users: FloatArray  # (n_users, rank): true vectors, of any rank
@@ -162,7 +163,7 @@ class UserRuns:
     user: IntArray  # (n_runs,)
 
     @property
-    def model(self) -> GaussianArms | LinearGaussian:
+    def model(self) -> KnownModel:
         return self.environment.model
 
     def round(self, t: int, rng: np.random.Generator) -> Round:

@@ -15,7 +15,7 @@ from latentbandits.evaluation.log import DecisionLog, EvaluationError, LoggedRou
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.known import Known
 from latentbandits.models.numerics.arrays import map_leaves
-from latentbandits.models.protocol import Context
+from latentbandits.models.protocol import Context, WithPrior, with_defaults
 from latentbandits.policies.decision import ANYONE, Decision, at
 from latentbandits.policies.latent.ucb import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy, Asked, after_pause
@@ -34,7 +34,7 @@ class SessionBeliefs:
     def __init__(self, policy: AnyPolicy, n: int) -> None:
         self.policy, self.n = policy, n
         self.belief = policy.init(n)
-        self._gap = getattr(policy.model_or_none, "session_gap", None)
+        self._gap = with_defaults(policy.model_or_none).session_gap
         self._learned_at = np.full(n, np.nan)  # time of the latest decision that was learned from
 
     def take(self, index: IntArray, times: FloatArray | None = None) -> Any:
@@ -254,7 +254,8 @@ def predict(model: Any, log: DecisionLog) -> FloatArray:
     The history's posterior under `model` gives it in closed form: sum_s P(s) E[mu(a, s, theta)],
     times P(the position is looked at). Entries past a session's end are 0.
     """
-    policy = mmGreedy(model if hasattr(model, "posterior_rewards") else Known(model))
+    learning: Any = model if isinstance(model, WithPrior) else Known(model)
+    policy = mmGreedy(learning)
     looked = log.clicks.looked(log.length) if log.length > 1 else None
     if looked is not None and not policy.learns_unseen:
         policy = mmGreedy(Known(model))

@@ -12,6 +12,7 @@ import polars as pl
 from latentbandits.evaluation.log import Columns, EvaluationError
 from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.protocol import with_defaults
 
 
 class LoggedActions:
@@ -29,7 +30,7 @@ class LoggedActions:
     ) -> None:
         chosen = frame[names.action].cast(pl.String)
         offered = _lists(frame, names.eligible)
-        n_features = getattr(model, "n_features", None)
+        n_features = with_defaults(model).n_features
         if n_features is not None:
             if names.features in frame.columns and frame[names.features].null_count() == 0:
                 self._brought(frame, names, chosen, offered, n_features)

@@ -23,7 +23,7 @@ from latentbandits.experiments.movielens_data import (
 from latentbandits.learning.linear.clusters import Clusters, cluster_users
 from latentbandits.learning.linear.completion import Completion, complete
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.protocol import with_defaults
 from latentbandits.options import Option, above_zero, choose, positive
 from latentbandits.policies.latent.ucb import average_item_slack
 from latentbandits.policies.registry import PolicySpec
@@ -80,7 +80,9 @@ def session_slack(environment: GroupedRatings) -> float:
     """Return the slack of mmUCB for the average item of a round (see `average_item_slack`)."""
     shares = environment.groups / environment.sizes  # each group's share of items
     shown = shares.mean(axis=1) @ environment.features
-    return average_item_slack(shown, environment.model.covariances)
+    covariances = with_defaults(environment.model).covariances
+    assert covariances is not None  # the model is linear
+    return average_item_slack(shown, covariances)
 
 
 # Claims of the paper about its MovieLens experiment (Section 5.2), and further ones.
@@ -362,7 +364,6 @@ def learn(data: Ratings, settings: Settings, number: int) -> Split:
     # A movie without ratings in one half has no vector there, and cannot be shown.
     shown = (train.action_counts > 0) & (test.action_counts > 0)
     genres = data.genres & shown[:, None]
-    assert isinstance(clusters.model, LinearGaussian)
     environment = GroupedRatings(
         clusters.model,
         train.action_vectors,

@@ -99,7 +99,7 @@ from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.checks import positive_count
 from latentbandits.models.clicks import ClickModel
-from latentbandits.models.composed.particle_model import ParticleModel
+from latentbandits.models.protocol import with_defaults
 from latentbandits.models.shown import StateRewards, model_line
 from latentbandits.report.notebook import Shown, plural
 from latentbandits.report.report import Progress, Silent, Table
@@ -239,7 +239,7 @@ class Users(NamedTuple):
         A quick fit plays each user once if beliefs are particles, which take longer than all the
         rest.
         """
-        once = options.quick and isinstance(learned.model, ParticleModel)
+        once = options.quick and with_defaults(learned.model).is_sampled
         return Playing(self.lists, 1 if once else None, self.split.seed, self.split.progress)
 
 

@@ -16,9 +16,8 @@ from latentbandits.learning.assess.heldout import HeldOut, score
 from latentbandits.learning.backends.backend import AnyLog, Engine
 from latentbandits.learning.logs.rows import Cells, Log, LogSummary
 from latentbandits.learning.logs.tables import LogError
-from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.protocol import with_defaults
 from latentbandits.report.report import Estimate, Progress, Silent
 
 
@@ -491,7 +490,7 @@ def predictive_variance(learned: Learned) -> FloatArray:
     depends on the mean, and is left out.
     """
     model, total = learned.model, mean_variance(learned)
-    return total + model.noise**2 if isinstance(model, (GaussianArms, LinearGaussian)) else total
+    return total + model.noise**2 if with_defaults(model).has_normal_noise else total
 
 
 def excess_spread(learned: Learned, log: LogSummary, action_ids: Sequence[str]) -> str:

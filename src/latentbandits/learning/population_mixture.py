@@ -15,7 +15,7 @@ import numpy as np
 from latentbandits.learning.linear.clusters import seeds
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray
-from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
+from latentbandits.models.linear.gaussian import LinearGaussian, UserSums
 from latentbandits.models.numerics.arrays import log_sum
 from latentbandits.policies.registry import Inputs, build, parse
 from latentbandits.policies.shared import Phased
@@ -83,7 +83,7 @@ class PopulationMixture:
 
     def sweep(self, model: LinearGaussian, sums: UserSums) -> tuple[LinearGaussian, float]:
         """Return the model after one step of EM, and the log marginal likelihood before it."""
-        log_evidence, posterior = condition_on_sums(model, sums)
+        log_evidence, posterior = model.condition_on_sums(sums)
         log_joint = log_evidence + model.log_state_prior
         total = log_sum(log_joint)
         shares = np.exp(log_joint - total[:, None])
@@ -109,7 +109,7 @@ class PopulationMixture:
         """Return initial components around users chosen by k-means++ on posterior means."""
         d = sums.products.shape[1]
         prior = LinearGaussian(np.zeros((1, d)), self.noise, self.scale**2 * np.eye(d)[None])
-        points = condition_on_sums(prior, sums)[1].mean[:, 0]
+        points = prior.condition_on_sums(sums)[1].mean[:, 0]
         centres = far_apart(points, self.n_components, rng, self.scale)
         covariance = np.tile(self.scale**2 / 2 * np.eye(d), (self.n_components, 1, 1))
         return LinearGaussian(centres, self.noise, covariance)

@@ -109,6 +109,10 @@ class Rounds(NamedTuple):
         """Return the places of each round's rows."""
         return [slice(low, high) for low, high in pairwise(self.edges.tolist())]
 
+    def rows(self) -> list[IntArray]:
+        """Return the rows of each round."""
+        return [self.place[now] for now in self.each()]
+
 
 class Expected(NamedTuple):
     """The E step of Baum-Welch: expectations given all rewards, over all users."""

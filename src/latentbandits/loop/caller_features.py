@@ -20,11 +20,12 @@ from latentbandits.learning.logs.tables import column_names, read_table
 from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.parts import part, with_parts
+from latentbandits.models.protocol import with_defaults
 
 
 def brings_features(model: Any, catalogue: Catalogue | None) -> bool:
     """Return whether requests bring the features of actions: no catalogue has them."""
-    takes = getattr(model, "n_features", None) is not None
+    takes = with_defaults(model).n_features is not None
     return takes and (catalogue is None or catalogue.features is None)
 
 

@@ -40,6 +40,7 @@ from latentbandits.models.arms import start
 from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.clicks import ClickModel, Each, as_click_model
 from latentbandits.models.growing import add_average
+from latentbandits.models.protocol import with_defaults
 from latentbandits.owned_tempdir import own_folder, remove_left_overs
 from latentbandits.policies.registry import PolicySpec, build, inputs_of, parse
 from latentbandits.report.report import Progress
@@ -301,7 +302,7 @@ class Relearner:
         columns = ["decision_id", "session", "action", "reward", "time"]
         older = list(settings.with_logs)
         with own_folder(settings.work, _TRAINING) as scratch:
-            gap = getattr(current.model, "session_gap", None)
+            gap = with_defaults(current.model).session_gap
             if gap is not None and all("time" in column_names(log) for log in older):
                 pauses = {"order": "time", "session_gap": gap}
                 settings = replace(settings, fit_options=settings.fit_options | pauses)

@@ -28,7 +28,7 @@ from latentbandits.models.attributes.parts import PARTS, part_class, parts_of, w
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.clicks import ClickModel, as_click_model
 from latentbandits.models.numerics.arrays import json_bytes
-from latentbandits.models.protocol import KnownModel, Model
+from latentbandits.models.protocol import KnownModel, Model, with_defaults
 from latentbandits.models.registry import find
 from latentbandits.replacing import interrupted, replacing_folder
 
@@ -190,7 +190,7 @@ def model_files(
         "arrays": {name: list(array.shape) for name, array in arrays.items()},
         "arrays_sha256": hashlib.sha256(data).hexdigest(),
     }
-    clicks = getattr(model, "click_model", None)
+    clicks = with_defaults(model).click_model
     noted = {} if clicks is None else {"click_model": clicks.text}
     noted |= notes or {}
     if noted:

@@ -369,6 +369,17 @@ class PositionClicks(BernoulliArms):
         """The click model of its lists."""
         return Positions(self.examination)
 
+    @property
+    def learns_unseen(self) -> bool:
+        return True
+
+    def at_looks(self, reward: FloatArray, looked: FloatArray) -> tuple[FloatArray, None]:
+        """Return clicks with the positions that are looked at with these probabilities."""
+        return self.outcomes(reward, self.position_of(looked)), None
+
+    def mean_at(self, mean: FloatArray, position: IntArray | None) -> FloatArray:
+        return mean if position is None else mean * self.examination[position]
+
     def with_examination(self, examination: ArrayLike) -> Self:
         """Return the model with another examination."""
         return type(self)(self.alpha, self.beta, self.state_prior, examination)

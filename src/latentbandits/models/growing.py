@@ -27,7 +27,7 @@ from latentbandits.models.attributes.parts import parts_of, with_parts
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.ensemble import Ensemble
 from latentbandits.models.composed.markov import Markov
-from latentbandits.models.protocol import untransformed
+from latentbandits.models.protocol import Growable, with_defaults
 
 OFFSETS = 4
 """Coordinates for the offsets of actions whose vectors are uncertain, which are added at a time."""
@@ -89,15 +89,15 @@ def add_vectors(
         raise ValueError(f"vectors must be {(len(ids), width)}; got {vectors.shape}")
     if covariances is None:
         return model, catalogue.longer(ids, names, _plain_rows(model, catalogue, vectors))
-    at = offset_place(untransformed(model), width)
+    at = offset_place(with_defaults(model).untransformed, width)
     free = _free_offsets(catalogue, at)
     while len(free) < len(ids) and catalogue.n_offsets + OFFSETS <= MOST_OFFSETS:
         model, catalogue = with_offsets(model, catalogue, covariances.mean(axis=0))
         free = _free_offsets(catalogue, at)
     rows = _plain_rows(model, catalogue, vectors)
-    inner = untransformed(model)
+    inner = with_defaults(model).untransformed
     prior = np.exp(inner.log_state_prior[0])
-    unit = float(prior @ (inner.covariances[:, at, at] * _noise_units(inner)))
+    unit = float(prior @ (inner.covariances[:, at, at] * with_defaults(inner).covariance_units))
     own = free[: len(ids)]
     wanted = _offset_variance(inner, covariances[: len(own)], at) @ prior
     rows[np.arange(len(own)), own] = np.sqrt(wanted / unit) if unit > 0 else 0.0
@@ -125,7 +125,7 @@ def add_average(
         return _rebuilt(model, models=[member for member, _ in grown]), grown[0][1]
     known = [i for i, name in enumerate(catalogue.ids) if name not in catalogue.retired]
     if catalogue.features is None:
-        inner = untransformed(model)
+        inner = with_defaults(model).untransformed
         mean, variance = inner.posterior_rewards(inner.parameters(1), None)
         mean, variance = mean[0][:, known], variance[0][:, known]
         wide = variance.mean(axis=1) + mean.var(axis=1)
@@ -154,7 +154,7 @@ def with_offsets(model: Any, catalogue: Catalogue, covariance: FloatArray) -> tu
     zeros in the new coordinates, so that their expected rewards stay the same.
     """
     assert catalogue.features is not None
-    inner = untransformed(model)
+    inner = with_defaults(model).untransformed
     n_offsets = catalogue.n_offsets
     first = offset_place(inner, catalogue.features.shape[1] - n_offsets)
     at = first + n_offsets
@@ -164,7 +164,7 @@ def with_offsets(model: Any, catalogue: Catalogue, covariance: FloatArray) -> tu
         tau = _offset_variance(inner, covariance[None], at)[0]  # (S,)
         if not (tau > 0).all():
             tau = np.maximum(tau, max(1e-12, 1e-9 * float(tau.max(initial=0.0))))
-        variance = tau / _noise_units(inner)
+        variance = tau / with_defaults(inner).covariance_units
     new = [at] * OFFSETS
     weights = np.insert(inner.weights, new, 0.0, axis=1)
     wide = np.insert(np.insert(inner.covariances, new, 0.0, axis=1), new, 0.0, axis=2)
@@ -189,19 +189,19 @@ def plain_features(model: Any, catalogue: Catalogue) -> FloatArray:
     n = catalogue.n_offsets
     if n == 0:
         return catalogue.features
-    at = offset_place(untransformed(model), catalogue.features.shape[1] - n)
+    at = offset_place(with_defaults(model).untransformed, catalogue.features.shape[1] - n)
     return np.delete(catalogue.features, np.arange(at, at + n), axis=1)
 
 
 def _plain_rows(model: Any, catalogue: Catalogue, vectors: FloatArray) -> FloatArray:
     """Return `vectors` with zeros for the offsets."""
-    at = offset_place(untransformed(model), vectors.shape[1])
+    at = offset_place(with_defaults(model).untransformed, vectors.shape[1])
     return np.insert(vectors, [at] * catalogue.n_offsets, 0.0, axis=1)
 
 
 def offset_place(inner: Any, width: int) -> int:
     """Return where the offsets stand: at the end, but before a known offset in log-odds."""
-    return width - 1 if getattr(inner, "offset", False) else width
+    return width - 1 if with_defaults(inner).offset else width
 
 
 def _offset_variance(inner: Any, covariances: FloatArray, at: int) -> FloatArray:
@@ -209,32 +209,24 @@ def _offset_variance(inner: Any, covariances: FloatArray, at: int) -> FloatArray
 
     A known offset in log-odds, the last feature of a clicks model, adds its own variance.
     """
+    described = with_defaults(inner)
+    units = described.covariance_units[:, None, None]
     plain = covariances[:, :at, :at]
     second = np.einsum("si,sj->sij", inner.weights[:, :at], inner.weights[:, :at])
-    second = second + inner.covariances[:, :at, :at] * _noise_units(inner)[:, None, None]
+    second = second + inner.covariances[:, :at, :at] * units
     total: FloatArray = np.einsum("mij,sij->ms", plain, second)
-    if getattr(inner, "offset", False):
+    if described.offset:
         total = total + covariances[:, at, at][:, None]
         total += 2 * np.einsum("mi,si->ms", covariances[:, :at, at], inner.weights[:, :at])
     return np.maximum(total, 0.0)
 
 
-def _noise_units(inner: Any) -> FloatArray:
-    """Return the factor of the model's covariances, `(n_states,)`: 1, or E[sigma^2]."""
-    scale = getattr(inner, "noise_scale", None)
-    if scale is None:
-        return np.ones(inner.n_states)
-    count = inner.noise_count
-    variance: FloatArray = scale**2 * count / (count - 2)
-    return variance
-
-
 def _wrapped(model: Any, grown: Any) -> Any:
-    return grown if untransformed(model) is model else _rebuilt(model, model=grown)
+    return grown if with_defaults(model).untransformed is model else _rebuilt(model, model=grown)
 
 
 def _with_arms(model: Any, means: FloatArray, variances: FloatArray) -> Any:
-    inner = untransformed(model)
+    inner = with_defaults(model).untransformed
     if inner is not model:
         grown = _with_arms(inner, means, variances)
         smearing = model.smearing
@@ -242,7 +234,7 @@ def _with_arms(model: Any, means: FloatArray, variances: FloatArray) -> Any:
             more = np.full(means.shape[1], smearing.mean())
             smearing = np.concatenate([smearing, more])
         return _rebuilt(model, model=grown, smearing=smearing)
-    if not hasattr(model, "with_actions"):
+    if not isinstance(model, Growable):
         raise ValueError(f"actions cannot be added to a {type(model).__name__}")
     return with_parts(model.with_actions(means, variances), **parts_of(model))
 

@@ -16,11 +16,20 @@ from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.checks import Context as Context
-from latentbandits.models.numerics.laws import REALS, Component, Normal, Support
+from latentbandits.models.numerics.laws import (
+    REALS,
+    Component,
+    Counts,
+    Interval,
+    Normal,
+    OneOf,
+    Support,
+)
 from latentbandits.models.shown import ShownModel
 
 if TYPE_CHECKING:
     from latentbandits.models.arms.conjugate import Learnable
+    from latentbandits.models.clicks import ClickModel
 
 
 Parameters: TypeAlias = "NDArray[Any] | tuple[Parameters, ...]"
@@ -85,12 +94,9 @@ class KnownModel(Protocol):
         """Return log p(r | a, x, s) at the point estimate of the parameters: `(n, n_states)`."""
 
 
-class Model(KnownModel, Protocol):
-    """A model as the mm-policies use it: also a prior over parameters, to condition on rewards."""
-
-    @property
-    def spread_bound(self) -> float:
-        """v: an upper bound on the standard deviation of mu(a, x, s, theta) under the prior."""
+@runtime_checkable
+class WithPrior(Protocol):
+    """A model with a prior over its parameters, to condition on rewards."""
 
     def parameters(self, n_sessions: int) -> Parameters:
         """Return P1(theta | s) for sessions without rewards."""
@@ -112,6 +118,14 @@ class Model(KnownModel, Protocol):
 
         The shape is `(n, m, n_actions)` for `state` (n, m): one draw for each of its entries.
         """
+
+
+class Model(KnownModel, WithPrior, Protocol):
+    """A model as the mm-policies use it: also a prior over parameters."""
+
+    @property
+    def spread_bound(self) -> float:
+        """v: an upper bound on the standard deviation of mu(a, x, s, theta) under the prior."""
 
     def probability_best(
         self, parameters: Any, context: Context, eligible: BoolArray | None, weights: FloatArray
@@ -180,6 +194,67 @@ class FromNormals(Protocol):
         """Return `sample_rewards` with the given normals, `(1 or n, m, n_normals)`."""
 
 
+class Prediction(Protocol):
+    """The predictive distributions of n rewards given each state."""
+
+    def log_density(self, reward: FloatArray, statistic: FloatArray) -> FloatArray:
+        """Return log p(r | s), `(n, n_states)`, for rewards (n,) with these statistics."""
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """Return mean and variance of the mean reward, both `(n, n_states)`."""
+
+    def tails(self, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return P(R <= r | s) and P(R > r | s), both `(n, n_states)`, for rewards (n, 1)."""
+
+
+@runtime_checkable
+class FromTotals(Protocol):
+    """A model of arms whose posterior follows from sums over an action's rewards.
+
+    Learning then predicts all rewards of a log at once. The methods with a body are right for
+    models to which positions in a list do not matter.
+    """
+
+    @property
+    def support(self) -> Support:
+        """The rewards that the model allows."""
+
+    def statistic(self, reward: FloatArray) -> FloatArray:
+        """Return what a posterior sums over rewards, `(n, n_statistics)`."""
+
+    def predicted(self, action: IntArray, totals: FloatArray) -> Prediction:
+        """Return the distributions of rewards of actions (n,).
+
+        `totals` (n, n_statistics) sums the statistics of the user's earlier rewards of the action.
+        """
+
+    def outcomes(self, reward: FloatArray, position: IntArray | None) -> FloatArray:
+        """Return rewards with their positions in a list, counted from 0, as one number each."""
+        return reward
+
+    def mean_at(self, mean: FloatArray, position: IntArray | None) -> FloatArray:
+        """Return the mean rewards (n,) of actions that are shown at these positions."""
+        return mean
+
+    def atoms(self, reward: FloatArray) -> BoolArray:
+        """Mark the rewards that have a probability, and not a density."""
+        support = self.support
+        if isinstance(support, Interval):
+            return np.isin(reward, support.atoms)
+        return np.full(reward.shape, isinstance(support, (Counts, OneOf)))
+
+
+@runtime_checkable
+class FromUserSums(Protocol):
+    """A linear model whose posterior follows from sums over a user's rounds."""
+
+    def condition_on_sums(self, sums: Any) -> tuple[FloatArray, Any]:
+        """Return the log marginal likelihood of each user's rewards `(n, S)`, and the posterior.
+
+        `sums` are `models.linear.gaussian.UserSums`.
+        """
+
+
 @runtime_checkable
 class Extendable(Protocol):
     """A model that can get a state "none of these": `mmTS(model, catch_all=True)` needs it."""
@@ -194,79 +269,271 @@ class Extendable(Protocol):
         """
 
 
-# What a model may say of itself, with a default for a class of somebody else that does not.
+@runtime_checkable
+class Growable(Protocol):
+    """A model of arms that can get more actions."""
+
+    def with_actions(self, means: FloatArray, variances: FloatArray) -> Any:
+        """Return this model with m more actions at the end; both arguments `(n_states, m)`."""
 
 
-def support_of(model: KnownModel) -> Support:
-    """Return the rewards that a model allows; all numbers if it does not say."""
-    return getattr(model, "support", REALS)
+# What a model may say of itself.
+
+if TYPE_CHECKING:
+    default = property
+else:
+
+    class default:
+        """A property that a field, an attribute or a method of the same name replaces."""
+
+        def __init__(self, compute):
+            self.compute, self.__doc__ = compute, compute.__doc__
+
+        def __get__(self, model, kind=None):
+            return self if model is None else self.compute(model)
 
 
-def inner_models(model: KnownModel) -> tuple[KnownModel, ...]:
-    """Return the models that a composed model is made of; none if it does not say."""
-    return getattr(model, "inner_models", ())
+class OptionalMembers:
+    """The members that a model may have beside those of `KnownModel` and `Model`.
 
-
-def average_rewards(model: Any, weights: FloatArray, parameters: Any, context: Any) -> FloatArray:
-    """Return sum_s w_s E[mu(a, x, s, theta) | s], `(n, n_actions)`, for weights (n, S).
-
-    A model that can do so without variances has a method `average_rewards`.
+    Every member has a default. The models of the library inherit it from here, through
+    `StationaryModel` or `Wrapping`. A model of your own may define any member, and need not
+    inherit: whoever takes a model reads `with_defaults(model)`.
     """
-    if hasattr(model, "average_rewards"):
-        result: FloatArray = model.average_rewards(weights, parameters, context)
-        return result
-    mean: FloatArray = model.posterior_rewards(parameters, context)[0]
-    return (weights[:, None, :] @ mean)[:, 0]
+
+    # Its rewards.
+
+    @default
+    def support(self) -> Support:
+        """The rewards that the model allows."""
+        return REALS
+
+    @default
+    def reward_bounds(self) -> tuple[float, float] | None:
+        """The least and the largest reward; None if rewards are unbounded."""
+        return self.support.bounds
+
+    @default
+    def has_normal_noise(self) -> bool:
+        """Whether a reward is its mean plus a normal error of the known deviation `noise`."""
+        return False
+
+    @default
+    def click_model(self) -> ClickModel | None:
+        """The click model of lists that the model was learned with; None: no lists."""
+        return None
+
+    @default
+    def learns_unseen(self) -> bool:
+        """Whether it learns from positions of which nobody knows whether they were looked at."""
+        return self.is_certain
+
+    def at_looks(
+        self, reward: FloatArray, looked: FloatArray
+    ) -> tuple[FloatArray, FloatArray | None]:
+        """Return rewards as `condition` takes them, and what it does not know of `looked`.
+
+        `looked` (n,) is the probability that the action was looked at, None where `condition`
+        knows it from the reward.
+        """
+        return reward, looked
+
+    # How its actions and its parameters are described.
+
+    @default
+    def n_features(self) -> int | None:
+        """The number of features of an action; None if actions have none (arms)."""
+        return None
+
+    @default
+    def covariances(self) -> FloatArray | None:
+        """The covariances of the weights in each state; None if no weights are uncertain."""
+        return None
+
+    @default
+    def covariance_units(self) -> FloatArray:
+        """The variance that one unit of `covariances` is in each state, `(n_states,)`."""
+        model: Any = self
+        return np.ones(model.n_states)
+
+    @default
+    def offset(self) -> bool:
+        """Whether the last feature is added to the log-odds of a reward as it is."""
+        return False
+
+    @default
+    def inner_models(self) -> tuple[KnownModel, ...]:
+        """The models that it is made of."""
+        return ()
+
+    # Its state.
+
+    @default
+    def at_rest(self) -> Any:
+        """The model with a state that stays where it is: within a list, time stands still."""
+        return self
+
+    @default
+    def returning(self) -> FloatArray | None:
+        """P(next state | state) across a pause, `(n_states, n_states)`; None: as without one."""
+        return None
+
+    @default
+    def session_gap(self) -> float | None:
+        """Seconds between two decisions above which a user returns after a pause; None: never."""
+        return None
+
+    # Its posterior.
+
+    @default
+    def is_certain(self) -> bool:
+        """Whether the parameters are known, so that a session can only learn its state."""
+        return False
+
+    @default
+    def order_free(self) -> bool | None:
+        """Whether the order of rewards does not matter where the state stands still.
+
+        It matters to particles. None: unknown. A posterior whose numbers, and so the draws from
+        it, depend on the order all the same says so itself (see `LinearPosterior`).
+        """
+        return None
+
+    @default
+    def n_particles(self) -> int | None:
+        """The number of particles of each state's posterior; None: posteriors are formulas."""
+        return None
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether posteriors are particles, which are many times as slow as formulas."""
+        return self.n_particles is not None
+
+    @default
+    def without_particles(self) -> Any:
+        """The model with approximate posteriors that are quick, where its own are particles.
+
+        Learning scores thousands of users by it.
+        """
+        return self
+
+    def average_rewards(self, weights: FloatArray, parameters: Any, context: Context) -> FloatArray:
+        """Return sum_s w_s E[mu(a, x, s, theta) | s], `(n, n_actions)`, for weights (n, S).
+
+        A model that can do so without variances overrides it.
+        """
+        model: Any = self
+        mean: FloatArray = model.posterior_rewards(parameters, context)[0]
+        return (weights[:, None, :] @ mean)[:, 0]
+
+    def reward_laws(self, parameters: Any, context: Context) -> tuple[Component, ...]:
+        """Return P(mu(a, x, s, theta) | s) as a mixture of laws `(1 or n, n_states, n_actions)`.
+
+        Bayes-UCB reads it. By default it is a normal with the posterior's moments.
+        """
+        model: Any = self
+        mean, variance = model.posterior_rewards(parameters, context)
+        return (Component(None, Normal(mean, np.sqrt(variance))),)
+
+    def reward_tails(
+        self, parameters: Any, context: Context, action: IntArray, reward: FloatArray
+    ) -> tuple[FloatArray, BoolArray] | None:
+        """Return P(R <= reward | s), `(n, n_states)`, and which rewards have a probability.
+
+        Parameters of None are those of sessions without rewards. The answer None says that R is
+        about normal, with the moments of `posterior_rewards` and the deviation `noise`.
+        """
+        return None
+
+    # Users that are drawn from it.
+
+    def point_theta(self, state: IntArray) -> Any:
+        """Return the parameters that `log_likelihood` takes for users in `state` (n,).
+
+        None: it takes no such parameters.
+        """
+        return None
+
+    def regressed(self, state: IntArray, theta: Any) -> Any:
+        """Return drawn parameters as they are if the model's own are estimates with errors.
+
+        Such estimates vary more than the true parameters. Without a formula nothing is changed.
+        """
+        return theta
+
+    # The transform f of its rewards: `TransformedRewards` is a model of f(r).
+
+    @default
+    def untransformed(self) -> Any:
+        """The model of f(r) that it wraps; the model itself if f(r) = r."""
+        return self
+
+    def in_units(self, reward: FloatArray) -> FloatArray:
+        """Return f(r), of the nearest reward for which it is finite."""
+        return reward
+
+    def log_slope(self, reward: FloatArray) -> FloatArray | float:
+        """Return log f'(r), which turns a log density of f(r) into one of r."""
+        return 0.0
+
+    def mean_of_moments(
+        self, mean: FloatArray, variance: FloatArray, action: IntArray
+    ) -> FloatArray:
+        """Return the mean of r for moments `(n, n_states)` of the mean of f(r) of each action."""
+        return mean
 
 
-def reward_laws(model: Any, parameters: Any, context: Context) -> tuple[Component, ...]:
-    """Return P(mu(a, x, s, theta) | s) as a mixture of laws `(1 or n, n_states, n_actions)`.
+class _Adopted(OptionalMembers):
+    """A model of a class that is no `OptionalMembers`, with the defaults of what it lacks."""
 
-    Bayes-UCB reads it. A model without a method `reward_laws` has normals of its posterior moments.
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        members = [name for name in vars(OptionalMembers) if not name.startswith("_")]
+        vars(self).update({n: getattr(model, n) for n in members if hasattr(model, n)})
+        for itself in ("at_rest", "without_particles", "untransformed"):
+            vars(self).setdefault(itself, model)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def with_defaults(model: Any) -> OptionalMembers:
+    """Return the model with all optional members: those that it lacks have their defaults.
+
+    None, the model of a policy that has none, has the defaults alone.
+
+    >>> from types import SimpleNamespace
+    >>> with_defaults(SimpleNamespace(session_gap=60.0)).session_gap
+    60.0
+    >>> with_defaults(SimpleNamespace()).session_gap is None
+    True
     """
-    if hasattr(model, "reward_laws"):
-        result: tuple[Component, ...] = model.reward_laws(parameters, context)
-        return result
-    mean, variance = model.posterior_rewards(parameters, context)
-    return (Component(None, Normal(mean, np.sqrt(variance))),)
-
-
-def untransformed(model: Any) -> Any:
-    """Return the model of transformed rewards that a model wraps; `model` itself if it does not."""
-    return getattr(model, "untransformed", model)
-
-
-def at_rest(model: Model) -> Model:
-    """Return the model with a state that stays where it is: within a list, time stands still."""
-    return getattr(model, "at_rest", model)
+    return model if isinstance(model, OptionalMembers) else _Adopted(model)
 
 
 def is_order_free(model: KnownModel) -> bool:
     """Tell whether the order of a session's rewards does not matter to its posterior.
 
-    It matters where the state moves. It also matters to particles, whose class has
-    `order_free = False`; a model without this attribute is taken as exact.
+    It matters where the state moves. A model that does not say is taken as exact.
     """
-    return model.transition is None and bool(getattr(model, "order_free", True))
+    return model.transition is None and with_defaults(model).order_free is not False
 
 
 # Properties that most models share.
 
 
-class StationaryModel(ShownModel):
+class StationaryModel(OptionalMembers, ShownModel):
     """Base class of models whose latent state does not move.
 
     A subclass sets `state_prior`, P1(s) of shape `(n_states,)` or `(n_sessions, n_states)`.
-    Parameters are uncertain, actions have no features and rewards are any numbers, unless a
-    subclass says otherwise.
+    Parameters are uncertain, unless a subclass says otherwise.
     """
 
-    order_free: ClassVar[bool] = True
-    """Whether the order of a session's rewards does not matter to its posterior: it is exact.
-
-    A posterior whose numbers, and so the draws from it, depend on the order all the same says so
-    by `draws_depend_on_order` (see `LinearPosterior`)."""
     state_prior: FloatArray
+
+    @default
+    def order_free(self) -> bool:
+        return True
 
     @classmethod
     def reward_family(cls) -> type[Learnable] | None:
@@ -284,23 +551,6 @@ class StationaryModel(ShownModel):
     @property
     def transition(self) -> None:
         return None
-
-    @property
-    def is_certain(self) -> bool:
-        return False
-
-    @property
-    def n_features(self) -> int | None:
-        return None
-
-    @property
-    def support(self) -> Support:
-        return REALS
-
-    @property
-    def reward_bounds(self) -> tuple[float, float] | None:
-        """The least and the largest reward; None if rewards are unbounded."""
-        return self.support.bounds
 
     @cached_property
     def log_state_prior(self) -> FloatArray:

@@ -8,24 +8,21 @@ read it.
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.metadata import entry_points
 from inspect import isclass
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from latentbandits.models import families
 from latentbandits.models.arms.conjugate import Learnable
 from latentbandits.models.protocol import StationaryModel
-from latentbandits.names import one_of
+from latentbandits.names import Registry, one_of
 
 ModelClass = type[Any]
 ModelClassT = TypeVar("ModelClassT", bound=ModelClass)
 
 ENTRY_POINTS = "latentbandits.models"
 
-_builtin = MappingProxyType({name: kind for name, kind in vars(families).items() if isclass(kind)})
-_registered: dict[str, ModelClass] = {}
+_own = {name: kind for name, kind in vars(families).items() if isclass(kind)}
+_registry: Registry[ModelClass] = Registry("model", ENTRY_POINTS, _own)
 
 
 def register(kind: ModelClassT) -> ModelClassT:
@@ -49,22 +46,18 @@ def register(kind: ModelClassT) -> ModelClassT:
     """
     if not isclass(kind):
         raise TypeError(f"register takes a class; got {kind!r}")
-    name = kind.__name__
-    known = _builtin.get(name)
-    if known is not None:
-        raise ValueError(f"{name!r} is the name of a model of latentbandits: choose another name")
-    _registered[name] = kind
+    _registry.add(kind.__name__, kind)
     return kind
 
 
 def unregister(name: str) -> None:
     """Remove a model class that was added by `register`."""
-    _registered.pop(name, None)
+    _registry.remove(name)
 
 
 def added() -> tuple[ModelClass, ...]:
     """Return the model classes that calls of `register` added in this process alone."""
-    return tuple(_registered.values())
+    return tuple(_registry.added.values())
 
 
 def find(name: str) -> ModelClass:
@@ -73,25 +66,12 @@ def find(name: str) -> ModelClass:
     >>> find("PoissonArms").__name__
     'PoissonArms'
     """
-    if name in _builtin:
-        return _builtin[name]
-    known = kinds()
-    return known[one_of("model", name, known)]
+    return _registry.find(name)
 
 
 def kinds() -> dict[str, ModelClass]:
     """Return all model classes by name."""
-    return {**_builtin, **_declared(), **_registered}
-
-
-@cache  # reading the metadata of every installed package takes milliseconds
-def _declared() -> dict[str, ModelClass]:
-    """Return the model classes that other packages declare."""
-    return {
-        point.name: point.load()
-        for point in entry_points(group=ENTRY_POINTS)
-        if point.name not in _builtin
-    }
+    return _registry.all()
 
 
 # Reward families.

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import JointBelief, KnownBelief
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.clicks import PositionClicks
-from latentbandits.models.protocol import Context, KnownModel, Model
+from latentbandits.models.protocol import Context, KnownModel, Model, with_defaults
 from latentbandits.policies import decision
 from latentbandits.policies.decision import (
     ActionProbabilities,
@@ -367,4 +366,4 @@ class JointPolicy(PosteriorPolicy[JointBelief], ABC):
 
     @property
     def learns_unseen(self) -> bool:
-        return self.model.is_certain or isinstance(self.model, PositionClicks)
+        return with_defaults(self.model).learns_unseen

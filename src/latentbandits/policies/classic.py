@@ -15,7 +15,7 @@ from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import ArmStatistics, GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, session_count
 from latentbandits.models.linear.gaussian import LinearGaussian, LinearPosterior
-from latentbandits.models.protocol import Context, KnownModel, support_of
+from latentbandits.models.protocol import Context, KnownModel, with_defaults
 from latentbandits.policies import decision
 from latentbandits.policies.checked import (
     Asked,
@@ -321,7 +321,7 @@ def likely_rewards(model: Any, items: FloatArray | None = None) -> tuple[float, 
     >>> likely_rewards(BernoulliArms([[1.0, 1.0]], 1.0))
     (0.0, 1.0)
     """
-    bounds = support_of(model).bounds
+    bounds = with_defaults(model).support.bounds
     if bounds is not None:
         return bounds
     context = None

@@ -20,7 +20,7 @@ from latentbandits.models.attributes.columns import Row
 from latentbandits.models.attributes.parts import Gate, part
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.laws import BINARY
-from latentbandits.models.protocol import KnownModel, support_of
+from latentbandits.models.protocol import KnownModel, with_defaults
 from latentbandits.policies.decision import ActionProbabilities, Decision
 
 BeliefT = TypeVar("BeliefT")
@@ -94,7 +94,7 @@ class Policy(ABC, Generic[BeliefT]):
     def for_clicks(self) -> bool:
         """Whether it can learn from clicks: its model has rewards of 0 and 1, or it has none."""
         model = self.model_or_none
-        return model is None or support_of(model) == BINARY
+        return model is None or with_defaults(model).support == BINARY
 
     @cached_property
     def learns_unseen(self) -> bool:
@@ -371,7 +371,7 @@ def after_pause(policy: AnyPolicy, belief: Any, returned: BoolArray) -> Any:
     array([[0.9, 0.1],
            [0.5, 0.5]])
     """
-    returning = getattr(policy.model_or_none, "returning", None)
+    returning = with_defaults(policy.model_or_none).returning
     before = policy.state_probabilities(belief)
     if returning is None or before is None or before.shape[1] != len(returning):
         return belief

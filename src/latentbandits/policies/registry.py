@@ -11,15 +11,14 @@ from __future__ import annotations
 import ast
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache, cached_property
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from latentbandits.models.checks import FloatArray
-from latentbandits.names import one_of
+from latentbandits.names import Registry, one_of
 from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt
 
 if TYPE_CHECKING:
@@ -239,9 +238,6 @@ class Entry:
         return adopt(made, self.name)
 
 
-_registered: dict[str, Entry] = {}
-
-
 def register(entry: Entry) -> Entry:
     """Add a policy; ValueError if its name is taken.
 
@@ -251,45 +247,37 @@ def register(entry: Entry) -> Entry:
     0.1
     >>> unregister("Cautious")
     """
-    _check_free(entry.name)
-    _registered[entry.name] = entry
+    if entry.name in _registry.added:
+        raise ValueError(f"{entry.name!r} was registered already: choose another name")
+    _registry.add(entry.name, entry)
     return entry
-
-
-def _check_free(name: str) -> None:
-    if name in _builtin or name in _registered:
-        raise ValueError(f"there is a policy {name!r} already: choose another name")
 
 
 def unregister(name: str) -> None:
     """Remove a policy that was added by `register`."""
-    _registered.pop(name, None)
+    _registry.remove(name)
 
 
 def added() -> tuple[Entry, ...]:
     """Return the policies that calls of `register` added in this process alone."""
-    return tuple(_registered.values())
+    return tuple(_registry.added.values())
 
 
 def entries(scope: Scope | None = None) -> tuple[Entry, ...]:
     """Return every policy, those of the library first; of one `scope` if it is given."""
-    known = {**_builtin, **_declared(), **_registered}
-    return tuple(e for e in known.values() if scope is None or e.scope == scope)
+    return tuple(e for e in _registry.all().values() if scope is None or e.scope == scope)
 
 
 def find(name: str) -> Entry:
     """Return the policy of this name; ValueError suggests the nearest name."""
-    if name in _builtin:
-        return _builtin[name]
-    known = {entry.name: entry for entry in entries()}
-    if name in RELATED and name not in known:
+    if name in RELATED and name not in _registry.all():
         raise ValueError(
             f"the policy {name} is in the package latentbandits-related, which is not "
             "installed here"
         )
-    if name in ("mKG", "mmKG") and name not in known:
+    if name in ("mKG", "mmKG") and name not in _registry.all():
         raise ValueError(f"{name} is now mLookahead(steps=1), the same scores")
-    return known[one_of("policy", name, known)]
+    return _registry.find(name)
 
 
 def as_markdown(scope: Scope, *, options: bool = True) -> str:
@@ -335,25 +323,6 @@ def build(policy: str | PolicySpec, inputs: Inputs) -> AnyPolicy:
     return find(spec.name).make(inputs, spec.options)
 
 
-@cache
-def _declared() -> Mapping[str, Entry]:
-    """Return the policies of other installed packages."""
-    from importlib.metadata import entry_points
-
-    found = {}
-    for point in sorted(entry_points(group=ENTRY_POINTS)):
-        try:
-            loaded = point.load()
-            entry = loaded if isinstance(loaded, Entry) else Entry(point.name, loaded)
-            _check_free(entry.name)
-            found[entry.name] = entry
-        except Exception as error:  # an error of a plug-in must not break this package
-            warnings.warn(
-                f"the policy {point.name!r} of {point.value} was not loaded: {error}", stacklevel=2
-            )
-    return found
-
-
 _HONG = "Hong et al. 2020"
 _SAMPLING = "latentbandits.policies.latent.sampling"
 _CLASSIC = "latentbandits.policies.classic"
@@ -361,7 +330,7 @@ _UCB = "latentbandits.policies.latent.ucb"
 _WRAPPERS = "latentbandits.policies.wrappers"
 _SHARED = "latentbandits.policies.shared"
 
-_builtin = {entry.name: entry for entry in (
+_own = {entry.name: entry for entry in (
     Entry("mUCB", f"{_UCB}:mUCB", source=f"{_HONG}, Algorithm 1",
           summary="UCB over the states that the rewards have not ruled out"),
     Entry("mmUCB", f"{_UCB}:build_mmucb", source=f"{_HONG}, Algorithm 1",
@@ -413,6 +382,15 @@ _builtin = {entry.name: entry for entry in (
     Entry("HierUCB", f"{_SHARED}:HierUCB", "population", "after Hong et al. 2022",
           "posterior mean plus one deviation; users share an unknown mean", served=True),
 )}  # fmt: skip
+
+
+def _declared(name: str, loaded: Any) -> tuple[str, Entry]:
+    """Return the name and the entry of what another package declares."""
+    entry = loaded if isinstance(loaded, Entry) else Entry(name, loaded)
+    return entry.name, entry
+
+
+_registry: Registry[Entry] = Registry("policy", ENTRY_POINTS, _own, _declared)
 
 
 # A policy's name and options, written as text: `mmTS(catch_all=True)`.

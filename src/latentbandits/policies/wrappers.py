@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.linear.gaussian import UserSums, condition_on_sums
+from latentbandits.models.linear.gaussian import UserSums
 from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.protocol import Context
 from latentbandits.policies import decision
@@ -65,7 +65,7 @@ class SummedLinUCB(LargestScore[FeatureSums]):
     def _scores(self, belief: FeatureSums, asked: Asked) -> FloatArray:
         unused = np.zeros(len(belief.products))  # the posterior of known noise needs no more sums
         sums = UserSums(belief.squares, belief.products, unused, unused)
-        return self.policy._scores(condition_on_sums(self.policy.model, sums)[1], asked)
+        return self.policy._scores(self.policy.model.condition_on_sums(sums)[1], asked)
 
     def _learn(self, belief: FeatureSums, outcome: Outcome) -> FeatureSums:
         x = outcome.context[np.arange(len(outcome.action)), outcome.action]

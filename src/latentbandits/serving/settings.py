@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from latentbandits.models.numerics.laws import REALS
-from latentbandits.models.protocol import support_of
+from latentbandits.models.protocol import with_defaults
 from latentbandits.options import seconds
 from latentbandits.policies.registry import AUTO, parse
 from latentbandits.serving.records import SwapMode
@@ -97,7 +97,7 @@ def reward_range(model: Any, notes: Mapping[str, Any]) -> RewardRange:
     >>> reward_range(GaussianArms([[0.5]], noise=0.1), {"reward_range": [0.0, 2.0]})
     RewardRange(low=-2.0, high=4.0)
     """
-    support = support_of(model)
+    support = with_defaults(model).support
     bounds = support.bounds
     if bounds is not None:
         return RewardRange(*map(float, bounds))

@@ -6,7 +6,7 @@ All candidates of a stage see the same users, contexts and noise, so that differ
 of fixed arms, the k-th reward of an action is the same for all of them (`simulate`, `by_pull`).
 
 The prior can mean that users of a state differ, or that the means are estimates with errors. Where
-they are estimates, the true means vary less (`environments.from_model.regress`), and exploration
+they are estimates, the true means vary less (`GaussianArms.regressed`), and exploration
 pays less. A model of Gaussian arms does not tell which holds, so half of its users are drawn in
 each way.
 
@@ -31,8 +31,7 @@ from latentbandits.beliefs import planning
 from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.environments.protocol import Environment, Instances, Round
 from latentbandits.models.checks import FloatArray, positive_count
-from latentbandits.models.composed.particle_model import ParticleModel
-from latentbandits.models.protocol import KnownModel
+from latentbandits.models.protocol import KnownModel, with_defaults
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build, parse
 from latentbandits.report.report import Estimate, Progress, Silent
@@ -153,7 +152,7 @@ def default_candidates(model: Any, horizon: int | None, n_actions: int | None = 
     >>> default_candidates(GaussianArms([[0.9, 0.1]], noise=0.5, spread=0.1), horizon=50)[:2]
     ['mmGreedy', 'mmBayesUCB(quantile=0.6)']
     """
-    m = "m" if getattr(model, "is_certain", False) else "mm"
+    m = "m" if with_defaults(model).is_certain else "mm"
     names = ["mmGreedy", *(f"{m}BayesUCB(quantile={q})" for q in QUANTILES), f"{m}IDS", f"{m}TS"]
     if horizon is None:
         return names
@@ -168,7 +167,7 @@ def default_candidates(model: Any, horizon: int | None, n_actions: int | None = 
 def replayed_candidates(inputs: Inputs) -> dict[str, AnyPolicy]:
     """Return the candidates of a fit that can be built on the model."""
     kind = "arms" if inputs.n_actions is not None else "context"
-    if isinstance(inputs.model, ParticleModel):
+    if with_defaults(inputs.model).is_sampled:
         kind = "particles"
     policies: dict[str, AnyPolicy] = {}
     for text in REPLAYED[kind]:

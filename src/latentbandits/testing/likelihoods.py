@@ -17,7 +17,7 @@ import numpy as np
 from latentbandits.models.checks import Context, FloatArray, IntArray
 from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.numerics.laws import Counts, Interval, OneOf, Support
-from latentbandits.models.protocol import Generative, KnownModel, Model
+from latentbandits.models.protocol import Generative, KnownModel, Model, with_defaults
 
 TOLERANCE = 1e-3  # of an integral over rewards
 N_DRAWS = 20_000
@@ -209,12 +209,13 @@ def check_users(
 
 def check_point(model: KnownModel, context: Context, action: IntArray, reward: FloatArray) -> None:
     """Check that the likelihood is the density of users with the point estimate."""
-    point_theta = getattr(model, "point_theta", None)
-    if point_theta is None or not isinstance(model, Generative):
+    if not isinstance(model, Generative):
         return
     density = model.log_likelihood(context, action, reward)
     for s in range(model.n_states):
-        theta = point_theta(np.full(len(action), s))
+        theta = with_defaults(model).point_theta(np.full(len(action), s))
+        if theta is None:
+            return
         log_density = model.log_reward_density(theta, context, action, reward)
         np.testing.assert_allclose(
             log_density, density[:, s], rtol=1e-9, atol=1e-9, err_msg=f"the likelihood in state {s}"
@@ -278,7 +279,7 @@ def check_prior(model: Model, generative: Generative, context: Context) -> None:
 
 def _sample_size(model: Model) -> int:
     """Return the number of draws that decides an error: a model's particles are draws too."""
-    return min(N_PRIOR_DRAWS, getattr(model, "n_particles", N_PRIOR_DRAWS))
+    return min(N_PRIOR_DRAWS, with_defaults(model).n_particles or N_PRIOR_DRAWS)
 
 
 def check_moments(

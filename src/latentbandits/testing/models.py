@@ -14,9 +14,9 @@ from latentbandits.models.protocol import (
     Generative,
     KnownModel,
     Model,
-    inner_models,
+    WithPrior,
     is_order_free,
-    support_of,
+    with_defaults,
 )
 from latentbandits.testing import likelihoods
 from latentbandits.testing.trees import assert_same, rows
@@ -69,11 +69,11 @@ def check_model(
         _rewards(model, x, action, reward, rng) for x, action in zip(contexts, actions, strict=True)
     ]
     history = list(zip(contexts, actions, rewards, strict=True))
-    stated = support_of(model) if support is None else support
+    stated = with_defaults(model).support if support is None else support
     _check_known(model, n_actions, history)
     likelihoods.check_likelihood(model, contexts[0], stated)
     likelihoods.check_point(model, *history[0])
-    if not hasattr(model, "condition"):
+    if not isinstance(model, WithPrior):
         return
     uncertain: Model = model  # type: ignore[assignment]
     if order_free is None:
@@ -88,9 +88,9 @@ def check_model(
         likelihoods.check_evidence(uncertain, model, history, draws_rewards)
         if draws_rewards:
             likelihoods.check_users(uncertain, model, contexts[0], stated)
-    different = {id(inner): inner for inner in inner_models(model)}
+    different = {id(inner): inner for inner in with_defaults(model).inner_models}
     for inner in different.values():
-        same = support_of(inner) == stated  # a transform changes the rewards
+        same = with_defaults(inner).support == stated  # a transform changes the rewards
         check_model(inner, n_actions, context, reward if same else None)
 
 

@@ -33,7 +33,7 @@ from latentbandits.models.arms import dirichlet
 from latentbandits.models.arms.conjugate import STRENGTHS, Learnable
 from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.protocol import untransformed
+from latentbandits.models.protocol import with_defaults
 
 # Sufficient statistics of every (user, action) pair, in partitions of whole users.
 #
@@ -539,7 +539,7 @@ def earlier_means(model: Any, catalogue: Catalogue | None, actions: Sequence[str
     >>> earlier_means(GaussianArms([[0.2, 0.6]], noise=1.0), None, ["1", "new"]).means
     array([[0.6, 0.4]])
     """
-    inner = untransformed(model)
+    inner = with_defaults(model).untransformed
     features = None if catalogue is None else catalogue.features
     means = inner.expected_rewards(None if features is None else features[None])[0]
     ids = [str(i) for i in range(means.shape[1])] if catalogue is None else catalogue.ids

@@ -6,28 +6,19 @@ the earlier ones (`beliefs.joint`); their product is the marginal likelihood of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import JointBelief
-from latentbandits.learning.linear import clicks
-from latentbandits.learning.linear.clicks import ClickBelief
 from latentbandits.learning.logs.rows import Cells, Log
 from latentbandits.learning.transitions import Rounds
-from latentbandits.models.arms.conjugate import ConjugateArms
-from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.clicks import PositionClicks
-from latentbandits.models.composed.markov import Markov
-from latentbandits.models.composed.transformed import TransformedRewards
-from latentbandits.models.linear.logistic import LogisticLinear
-from latentbandits.models.numerics.arrays import log_normal_density, log_sum, map_leaves
-from latentbandits.models.protocol import Model, untransformed
+from latentbandits.models.numerics.arrays import log_sum, map_leaves
+from latentbandits.models.protocol import FromTotals, Model, Prediction, with_defaults
 
 MOST_ROUNDS = 200
 """The number of a user's first rewards that are scored; a cold start is over by then."""
@@ -88,80 +79,28 @@ def score(
     and P(R <= r) with a fixed seed. With `cells`, `log_cell` is computed too.
     With `log_actions`, actions tell about the states of arms (`predict`).
 
+    >>> from latentbandits import GaussianArms
     >>> from latentbandits.learning.logs.rows import read_log
     >>> log = read_log({"u": [1, 1, 2], "a": [0, 1, 0], "r": [0.9, 0.8, 0.1]}, "u", "a", "r")
     >>> score(GaussianArms([[0.9, 0.9], [0.1, 0.1]], noise=0.1), log).error.round(2)
     array([ 0.4, -0.1, -0.4])
     """
-    inner = untransformed(model)
     log = log.of_events(np.arange(log.n_events) - log.starts[log.users] < MOST_ROUNDS)
-    if isinstance(inner, (GaussianArms, ConjugateArms)):
-        return _score_arms(model, inner, log, cells, log_actions)
-    if isinstance(model, LogisticLinear) and features is not None:
-        clicked = _score_clicks(model, log, features)
-        return clicked if cells is None else replace(clicked, log_cell=clicked.log_density)
-    return _score_rounds(model, log, features, cells)
-
-
-def _score_clicks(model: LogisticLinear, log: Log, features: FloatArray) -> HeldOut:
-    """Score clicks round by round, with Gaussian beliefs (`linear/clicks.py`)."""
-    d = model.weights.shape[1]
-    offsets = features[:, d] if model.offset else np.zeros(len(features))
-    rng = np.random.default_rng(0)
-
-    def visit(belief: ClickBelief, event: IntArray) -> tuple[ClickBelief, Columns]:
-        reward, played = log.rewards[event], log.actions[event]
-        x, offset = features[played, :d], offsets[played]
-        weights = joint.probabilities(belief.log_weights)
-        chance = (weights * clicks.click_probability(belief, x, offset)).sum(axis=1)
-        belief = clicks.condition(belief, x, offset, reward)
-        log_density = np.log(np.where(reward == 1, chance, 1 - chance))
-        below, above = rng.random(len(event)), rng.random(len(event))
-        uniform = np.where(reward == 1, 1 - chance * below, (1 - chance) * above)
-        return belief, (log_density, reward - chance, uniform)
-
-    return _by_round(log, clicks.prior(model, log.n_users), visit)
+    if isinstance(with_defaults(model).untransformed, FromTotals):
+        return _score_arms(model, log, cells, log_actions)
+    return _score_rounds(with_defaults(model).without_particles, log, features, cells)
 
 
 Columns = tuple[FloatArray, ...]
 """Log density, error and uniform of rewards, and the log probability of their cells if asked."""
 
 
-def _by_round(
-    log: Log, belief: Any, visit: Callable[[Any, IntArray], tuple[Any, Columns]]
-) -> HeldOut:
-    """Score rounds one after the other: `visit` scores rewards, and conditions the belief on them.
-
-    The belief is about the users with this round, of whom those with more rounds come first.
-    """
-    rounds = Rounds.of_users(log.starts)
-    parts: list[tuple[NDArray[Any], ...]] = []
-    for t, now in enumerate(rounds.each()):
-        event = rounds.place[now]
-        n = len(event)
-        belief = map_leaves(lambda leaf, n=n: leaf[:n], belief)
-        belief, scores = visit(belief, event)
-        known = log.users[event], np.full(n, t), log.actions[event], log.rewards[event]
-        parts.append((*known, *scores))
-    return HeldOut(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
 def _score_arms(
-    model: Model,
-    inner: GaussianArms | ConjugateArms,
-    log: Log,
-    cells: Cells | None,
-    log_actions: FloatArray | None,
+    model: Model, log: Log, cells: Cells | None, log_actions: FloatArray | None
 ) -> HeldOut:
     rewards = np.asarray(log.rewards)
     edges = None if cells is None else cells.edges(rewards)
-    if isinstance(model, TransformedRewards):
-        prediction = _predict_transformed(model, inner, log, edges)
-    else:
-        prediction = predict(inner, log, edges, log_actions=log_actions)
-    mean = prediction.mean
-    if isinstance(inner, PositionClicks) and log.positions is not None:
-        mean = mean * inner.examination[log.positions]
+    prediction = predict(model, log, edges, log_actions=log_actions)
     between = np.random.default_rng(0).random(len(rewards))
     return HeldOut(
         log.users,
@@ -169,34 +108,10 @@ def _score_arms(
         log.actions,
         rewards,
         prediction.log_density,
-        rewards - mean,
+        rewards - prediction.mean,
         prediction.below + between * (prediction.up_to - prediction.below),
         prediction.log_cell,
     )
-
-
-def _predict_transformed(
-    model: TransformedRewards,
-    inner: GaussianArms | ConjugateArms,
-    log: Log,
-    edges: Edges | None,
-) -> Predicted:
-    """Predict f(r), and return densities and means of r."""
-    rewards = np.asarray(log.rewards)
-    edges = None if edges is None else _transformed_edges(model, edges)
-
-    def original(mean: FloatArray, variance: FloatArray, action: IntArray) -> FloatArray:
-        c = model.smearing if model.smearing.ndim == 0 else model.smearing[action][:, None]
-        return model.moments(mean, variance, c)[0]
-
-    prediction = predict(inner, replace(log, rewards=model.forward(rewards)), edges, original)
-    return prediction._replace(log_density=prediction.log_density + model.log_slope(rewards))
-
-
-def _transformed_edges(model: TransformedRewards, edges: Edges) -> Edges:
-    least = -1 + 1e-9 if model.transform == "log1p" else 0.0
-    lower, upper = (model.forward(np.maximum(edge, least)) for edge in edges)
-    return lower, upper
 
 
 def _score_rounds(
@@ -204,23 +119,23 @@ def _score_rounds(
 ) -> HeldOut:
     """Score any model round by round.
 
-    Its predictive distribution in a state is taken as normal; that of conjugate arms whose state
-    moves is their own, at the prior of their parameters.
+    Its predictive distribution in a state is taken as normal, unless the model has a formula
+    (`reward_tails`).
     """
     from scipy.special import ndtr
 
-    edges = None if cells is None else cells.edges(np.asarray(log.rewards))
-    if edges is not None and isinstance(model, TransformedRewards):
-        edges = _transformed_edges(model, edges)
-    inner = untransformed(model)
-    arms, returning, after_pause = None, None, None
-    if isinstance(inner, Markov):
-        arms, returning = inner.model, inner.returning
-        if inner.session_gap is not None and log.times is not None:
-            after_pause = log.after_pause(inner.session_gap)
+    described = with_defaults(model)
+    inner, returning = described.untransformed, described.returning
+    edges = None
+    if cells is not None:
+        edges = [described.in_units(edge) for edge in cells.edges(np.asarray(log.rewards))]
+    after_pause = None
+    if described.session_gap is not None and log.times is not None:
+        after_pause = log.after_pause(described.session_gap)
     rng = np.random.default_rng(0)
 
     def visit(belief: JointBelief, event: IntArray) -> tuple[JointBelief, Columns]:
+        """Score one reward of each of some users, and condition their beliefs on it."""
         n = len(event)
         if returning is not None and after_pause is not None:
             moved = joint.move(belief.log_weights, returning)
@@ -231,32 +146,41 @@ def _score_rounds(
         if features is not None:
             context, action = features[played][:, None], np.zeros(n, np.int64)
         chosen = np.arange(n), slice(None), action
-        predicted = model.posterior_rewards(belief.parameters, context)[0][chosen]
-        mean, variance = inner.posterior_rewards(belief.parameters, context)
+        predicted, variance = model.posterior_rewards(belief.parameters, context)
+        mean = predicted
+        if inner is not model:
+            mean, variance = inner.posterior_rewards(belief.parameters, context)
         mean, deviation = mean[chosen], np.sqrt(variance[chosen] + inner.noise**2)
+        tails = described.reward_tails(belief.parameters, context, action, reward)
         weights = joint.probabilities(belief.log_weights)
         before = joint.log_total(belief.log_weights)
         belief = joint.condition(model, belief, context, action, reward)
         log_density = joint.log_total(belief.log_weights) - before
-        error = reward - (weights * predicted).sum(axis=1)
-        seen = model.forward(reward) if isinstance(model, TransformedRewards) else reward
+        error = reward - (weights * predicted[chosen]).sum(axis=1)
 
         def normal(r: FloatArray) -> tuple[FloatArray, FloatArray]:
             z = (r - mean) / deviation
             return ndtr(z), ndtr(-z)
 
-        uniform = (weights * normal(seen[:, None])[0]).sum(axis=1)
-        if isinstance(arms, ConjugateArms):
-            phi = arms.prior_hyperparameters[0][:, played].swapaxes(0, 1)
-            up_to = (weights * arms.distribution(phi, reward[:, None])[0]).sum(axis=1)
-            chance = np.where(arms.atoms(reward), np.exp(log_density), 0.0)
-            uniform = np.maximum(up_to - rng.random(n) * chance, 0.0)
+        if tails is None:
+            chance = np.zeros(n)
+            uniform = (weights * normal(described.in_units(reward)[:, None])[0]).sum(axis=1)
+        else:
+            up_to, atoms = tails
+            chance = np.where(atoms, np.exp(log_density), 0.0)
+            uniform = np.maximum((weights * up_to).sum(axis=1) - rng.random(n) * chance, 0.0)
         if edges is None:
             return belief, (log_density, error, uniform)
-        inside = in_cells(normal, (edges[0][event], edges[1][event]))
-        return belief, (log_density, error, uniform, np.log((weights * inside).sum(axis=1)))
+        inside = (weights * in_cells(normal, [edge[event] for edge in edges])).sum(axis=1)
+        return belief, (log_density, error, uniform, np.log(np.where(chance > 0, chance, inside)))
 
-    return _by_round(log, joint.prior(model, log.n_users), visit)
+    belief, parts = joint.prior(model, log.n_users), []
+    for t, event in enumerate(Rounds.of_users(log.starts).rows()):
+        n = len(event)  # users with more rounds come first
+        belief, scores = visit(map_leaves(lambda leaf, n=n: leaf[:n], belief), event)
+        known = log.users[event], np.full(n, t), log.actions[event], log.rewards[event]
+        parts.append((*known, *scores))
+    return HeldOut(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 # One-step-ahead predictions of held-out rewards of arms, for all events of all users at once.
@@ -266,9 +190,8 @@ def _score_rounds(
 # a user's earlier rewards for the same action are cumulative sums over the events of the pair, so
 # no loop over rounds is needed.
 
-Edges = tuple[FloatArray, FloatArray]
-Tails = tuple[FloatArray, FloatArray, FloatArray | None]
-"""P(reward < r), P(reward <= r), and the probability of the reward's cell."""
+Edges = Sequence[FloatArray]
+"""The lower and the upper edge of every reward's cell."""
 
 
 class Predicted(NamedTuple):
@@ -287,27 +210,29 @@ class ByState(NamedTuple):
     log_density: FloatArray
     mean: FloatArray
     variance: FloatArray
-    below: FloatArray
-    up_to: FloatArray
-    cell: FloatArray | None
+    below: FloatArray  # P(reward < r)
+    up_to: FloatArray  # P(reward <= r)
+    cell: FloatArray | None  # the probability of the reward's cell
 
 
 def predict(
-    model: GaussianArms | ConjugateArms,
+    model: Model,
     log: Log,
     edges: Edges | None = None,
-    moments: Callable[[FloatArray, FloatArray, IntArray], FloatArray] | None = None,
     log_actions: FloatArray | None = None,
 ) -> Predicted:
-    """Predict every reward of `log` (n events) under `model`.
+    """Predict every reward of `log` (n events) under a model of arms (`FromTotals`).
 
     With `edges`, the lower and upper edges of each reward's cell, `log_cell` is the log probability
-    of the cell; for discrete families, of the reward itself. `moments(mean, variance, action)` maps
-    the mean and variance of a mean reward to a prediction; by default the prediction is the mean.
-    With `log_actions` (n_states, n_actions), the log probabilities of actions in each state, the
-    user's actions tell about the state as well, that of the event included.
+    of the cell; for discrete families, of the reward itself. With `log_actions` (n_states,
+    n_actions), the log probabilities of actions in each state, the user's actions tell about the
+    state as well, that of the event included.
     """
-    by_state = _by_state(model, log, edges)
+    described, rewards = with_defaults(model), np.asarray(log.rewards)
+    inner = described.untransformed
+    if edges is not None:
+        edges = [described.in_units(edge) for edge in edges]
+    by_state = _by_state(inner, replace(log, rewards=described.in_units(rewards)), edges)
     chosen = None if log_actions is None else log_actions[:, log.actions].T
     weights = _weights(model, log, by_state.log_density, chosen)
     before = np.exp(weights)
@@ -316,15 +241,13 @@ def predict(
         average: FloatArray = (before * values).sum(axis=1)
         return average
 
-    mean = by_state.mean
-    if moments is not None:
-        mean = moments(mean, by_state.variance, log.actions)
+    mean = described.mean_of_moments(by_state.mean, by_state.variance, log.actions)
     log_cell = None
     if by_state.cell is not None:
         log_cell = np.log(np.maximum(mixed(by_state.cell), 1e-300))
     return Predicted(
-        log_sum(weights + by_state.log_density),
-        mixed(mean),
+        log_sum(weights + by_state.log_density) + described.log_slope(rewards),
+        inner.mean_at(mixed(mean), log.positions),
         mixed(by_state.below),
         mixed(by_state.up_to),
         log_cell,
@@ -332,10 +255,7 @@ def predict(
 
 
 def _weights(
-    model: GaussianArms | ConjugateArms,
-    log: Log,
-    log_density: FloatArray,
-    log_chosen: FloatArray | None,
+    model: Model, log: Log, log_density: FloatArray, log_chosen: FloatArray | None
 ) -> FloatArray:
     """Return log P(s | the user's earlier rewards) before every event, `(n, n_states)`.
 
@@ -350,39 +270,27 @@ def _weights(
     return weights - log_sum(weights)[:, None]
 
 
-def _by_state(model: GaussianArms | ConjugateArms, log: Log, edges: Edges | None) -> ByState:
-    if isinstance(model, GaussianArms):
-        return _gaussian(model, log, edges)
-    log_density = log_density_by_state(model, log, np.asarray(log.rewards))
-    rewards = model.outcomes(np.asarray(log.rewards), log.positions)
-    phi = _prior_of_events(model, log) + _earlier(log, model.statistic(rewards))[:, None]
+def _by_state(model: Any, log: Log, edges: Edges | None) -> ByState:
+    rewards, log_density, predicted = predictions(model, log)
     chance = np.where(model.atoms(rewards)[:, None], np.exp(log_density), 0.0)
-    tails = _tails(chance, lambda r: model.distribution(phi, r), rewards, edges)
-    mean, variance = model.moments(phi)
-    return ByState(log_density, mean, variance, *tails)
+    up_to, _ = predicted.tails(rewards[:, None])
+    below = np.maximum(up_to - chance, 0.0)
+    cell = None if edges is None else np.maximum(in_cells(predicted.tails, edges), chance)
+    return ByState(log_density, *predicted.moments(), below, up_to, cell)
 
 
-def _prior_of_events(model: ConjugateArms, log: Log) -> FloatArray:
-    """Return phi of the prior of every event's action, `(n, n_states, n_statistics)`."""
-    prior: FloatArray = model.prior_hyperparameters[0][:, log.actions].swapaxes(0, 1)
-    return prior
+def predictions(model: Any, log: Log) -> tuple[FloatArray, FloatArray, Prediction]:
+    """Return rewards, and what a model of arms predicts given the user's earlier ones.
 
-
-def log_density_by_state(
-    model: GaussianArms | ConjugateArms, log: Log, rewards: FloatArray
-) -> FloatArray:
-    """Return the log density of every reward given the user's earlier ones, `(n, n_states)`."""
-    seen = replace(log, rewards=rewards)
-    if isinstance(model, GaussianArms):
-        return _gaussian(model, seen, None).log_density
+    These are the rewards as the model takes them, with their positions; their log densities
+    `(n, n_states)`; and the distributions.
+    """
+    rewards = np.asarray(log.rewards)
     model.check_reward(rewards)
-    rewards = model.outcomes(rewards, log.positions)
-    statistic = model.statistic(rewards)
-    earlier = _earlier(log, statistic)[:, None]
-    prior = _prior_of_events(model, log)
-    log_density = model.log_normaliser_step(prior, earlier, statistic[:, None])
-    base = model.log_base_measure(rewards)
-    return log_density + (base if isinstance(base, float) else base[:, None])
+    outcomes = model.outcomes(rewards, log.positions)
+    statistic = model.statistic(outcomes)
+    predicted: Prediction = model.predicted(log.actions, _earlier(log, statistic))
+    return outcomes, predicted.log_density(outcomes, statistic), predicted
 
 
 def _earlier(log: Log, values: FloatArray) -> FloatArray:
@@ -396,48 +304,6 @@ def _earlier(log: Log, values: FloatArray) -> FloatArray:
     earlier = np.empty_like(before)
     earlier[order] = before - before[first]
     return earlier
-
-
-def _gaussian(model: GaussianArms, log: Log, edges: Edges | None) -> ByState:
-    rewards = np.asarray(log.rewards)
-    shift = rewards.mean()  # centred sums lose fewer digits
-    values = np.stack([np.ones(len(rewards)), rewards - shift], axis=1)
-    count, total = (column[:, None] for column in _earlier(log, values).T)
-    prior_mean = model.means[:, log.actions].T - shift
-    prior_variance = model.spread[:, log.actions].T ** 2
-    scale = prior_variance / (prior_variance * count + model.noise**2)
-    mean = prior_mean + scale * (total - count * prior_mean) + shift
-    variance = scale * model.noise**2
-    deviation = np.sqrt(variance + model.noise**2)
-
-    def distribution(r: FloatArray) -> tuple[FloatArray, FloatArray]:
-        from scipy.special import ndtr
-
-        z = (r - mean) / deviation
-        return ndtr(z), ndtr(-z)
-
-    tails = _tails(None, distribution, rewards, edges)
-    log_density = log_normal_density(rewards[:, None] - mean, deviation**2)
-    return ByState(log_density, mean, variance, *tails)
-
-
-def _tails(
-    chance: FloatArray | None,
-    distribution: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
-    rewards: FloatArray,
-    edges: Edges | None,
-) -> Tails:
-    """Return the tails, from P(R <= r) and P(R > r) given each state.
-
-    `chance` (n, n_states) is the probability of the reward itself, 0 where it has a density; None
-    if all have.
-    """
-    up_to, _ = distribution(rewards[:, None])
-    below = up_to if chance is None else np.maximum(up_to - chance, 0.0)
-    if edges is None:
-        return below, up_to, None
-    cell = in_cells(distribution, edges)
-    return below, up_to, cell if chance is None else np.maximum(cell, chance)
 
 
 def in_cells(

@@ -51,7 +51,7 @@ from latentbandits.learning.logs.rows import Log, LogSummary
 from latentbandits.models.artefacts import Catalogue, load_files, model_files, notes_of, read_files
 from latentbandits.models.attributes.parts import log_softmax, part
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.composed.particle_model import ParticleModel
+from latentbandits.models.protocol import with_defaults
 from latentbandits.policies.latent.ucb import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
@@ -428,7 +428,7 @@ def unjudged(
     known = learned.features is not None or not model.n_features
     if doubts:
         recommended = POPULARITY
-    elif known and policies and not isinstance(model, ParticleModel):
+    elif known and policies and not with_defaults(model).is_sampled:
         recommended = tune(
             model, UNKNOWN_ROUNDS, learned.features, list(policies), seed=playing.seed,
             offered=playing.offered, effort=EFFORT, progress=playing.progress, **_shown(playing),
@@ -504,7 +504,7 @@ def judge_policies(
     deciding, log = stage.shown(learned if written is None else written, judging)
     admitted = {name: build(name, stage.inputs(deciding)) for name in before.admitted}
     typical = typical_session(summary_of(kept), playing.length)
-    if not admitted or isinstance(deciding.model, ParticleModel):
+    if not admitted or with_defaults(deciding.model).is_sampled:
         return before
     sessions = _Sessions.of(deciding, log, typical, playing)
     judgement = replace(before, simulated=sessions.compared(admitted))
@@ -528,7 +528,7 @@ class _Replaying:
             log = log.of_events(self.learned.counts[log.actions] > 0)
         if not self.playing.enough(log):
             return None
-        particles = isinstance(self.learned.model, ParticleModel)
+        particles = with_defaults(self.learned.model).is_sampled
         most = MOST_USERS_OF_PARTICLES if particles else MOST_USERS
         if log.n_users > most:
             log = log.of_users(user_hash.sample(log.keys, most, self.playing.seed))

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from latentbandits.beliefs import joint
-from latentbandits.learning.assess.heldout import log_density_by_state
+from latentbandits.learning.assess.heldout import predictions
 from latentbandits.learning.learners import Learned
-from latentbandits.learning.linear import clicks
 from latentbandits.learning.logs.rows import Log
-from latentbandits.models.arms.conjugate import ConjugateArms
-from latentbandits.models.arms.gaussian import GaussianArms
+from latentbandits.learning.transitions import Rounds
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.composed.transformed import TransformedRewards
-from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
-from latentbandits.models.linear.logistic import LogisticLinear
+from latentbandits.models.linear.gaussian import UserSums
 from latentbandits.models.numerics.arrays import map_leaves
+from latentbandits.models.protocol import FromTotals, FromUserSums, with_defaults
 
 _BLOCK = 2**22  # numbers of the users' second moments that are held at once
 
@@ -27,22 +25,20 @@ def state_evidence(learned: Learned, log: Log) -> FloatArray:
     """Return log p(user's rewards | s) up to a constant per user, `(n_users, n_states)`.
 
     The parameters are integrated over the model's prior: exactly for arms and for Gaussian
-    rewards of linear models, and by `linear/clicks.py` (Laplace) for clicks. Rewards of actions
+    rewards of linear models, and by `without_particles` (Laplace) for clicks. Rewards of actions
     that the model has not learned are left out.
     """
     known = learned.counts[log.actions] > 0
     if log.features is None and not known.all():
         log = log.of_events(known)
-    model: Any = learned.model
-    rewards = np.asarray(log.rewards)
-    if isinstance(model, TransformedRewards):
-        model, rewards = model.model, model.forward(rewards)
-    if isinstance(model, (GaussianArms, ConjugateArms)):
-        return _by_user(log, log_density_by_state(model, log, rewards))
+    described = with_defaults(learned.model)
+    model, rewards = described.untransformed, described.in_units(np.asarray(log.rewards))
+    if isinstance(model, FromTotals):
+        return _by_user(log, predictions(model, replace(log, rewards=rewards))[1])
     features = row_features(learned, log)
-    if isinstance(model, LinearGaussian):
-        return _linear(model, log, features, rewards)
-    return _rounds(model, log, features, rewards)
+    if isinstance(model, FromUserSums):
+        return _from_sums(model, log, features, rewards)
+    return _rounds(with_defaults(model).without_particles, log, features, rewards)
 
 
 def row_features(learned: Learned, log: Log) -> FloatArray:
@@ -91,12 +87,10 @@ def user_blocks(log: Log, d: int) -> list[slice]:
     return blocks
 
 
-def _linear(
-    model: LinearGaussian, log: Log, features: FloatArray, rewards: FloatArray
-) -> FloatArray:
+def _from_sums(model: Any, log: Log, features: FloatArray, rewards: FloatArray) -> FloatArray:
     evidence = np.zeros((log.n_users, model.n_states))
     for block in user_blocks(log, model.n_features):
-        evidence[block] = condition_on_sums(model, user_sums(log, features, rewards, block))[0]
+        evidence[block] = model.condition_on_sums(user_sums(log, features, rewards, block))[0]
     return evidence
 
 
@@ -108,30 +102,30 @@ def conditioned(
     `condition` takes the beliefs of some users before a round, and the event of each.
     """
     belief = prior
-    lengths = np.diff(log.starts)
-    order = np.argsort(-lengths, kind="stable")
-    for t in range(int(lengths.max(initial=0))):
-        users = order[: int((lengths > t).sum())]
-        n = len(users)
+    for events in Rounds.of_users(log.starts).rows():
+        n = len(events)
         belief = map_leaves(lambda leaf, n=n: leaf[:n], belief)
-        belief = condition(belief, log.starts[users] + t)
-        yield users, belief
+        belief = condition(belief, events)
+        yield log.users[events], belief
 
 
 def _rounds(model: Any, log: Log, features: FloatArray, rewards: FloatArray) -> FloatArray:
     """Return the evidence of any other model: final log weights of states less their prior."""
-    is_clicks = isinstance(model, LogisticLinear)
-    prior: Any = (clicks if is_clicks else joint).prior(model, log.n_users)
     evidence = np.zeros((log.n_users, model.n_states))
-    d = model.weights.shape[1] if is_clicks else features.shape[1]
-
-    def condition(belief: Any, events: IntArray) -> Any:
-        x, reward, n = features[events], rewards[events], len(events)
-        if not is_clicks:
-            return joint.condition(model, belief, x[:, None], np.zeros(n, np.int64), reward)
-        offset = x[:, d] if model.offset else np.zeros(n)
-        return clicks.condition(belief, x[:, :d], offset, reward)
-
-    for users, belief in conditioned(log, prior, condition):
+    for users, belief in conditioned(
+        log, joint.prior(model, log.n_users), by_features(model, features, rewards)
+    ):
         evidence[users] = belief.log_weights - model.log_state_prior
     return evidence
+
+
+def by_features(
+    model: Any, features: FloatArray, rewards: FloatArray
+) -> Callable[[Any, IntArray], Any]:
+    """Return a function that conditions beliefs on the rewards of some events."""
+
+    def condition(belief: Any, events: IntArray) -> Any:
+        action = np.zeros(len(events), np.int64)
+        return joint.condition(model, belief, features[events][:, None], action, rewards[events])
+
+    return condition

@@ -51,9 +51,8 @@ from latentbandits.learning.learners import (
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.attributes.parts import Gate, log_softmax, part, with_parts
 from latentbandits.models.checks import BoolArray, FloatArray
-from latentbandits.models.composed.particle_model import ParticleModel
-from latentbandits.models.composed.transformed import TransformedRewards
 from latentbandits.models.numerics.arrays import log_sum
+from latentbandits.models.protocol import with_defaults
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.report import Estimate
 
@@ -298,9 +297,8 @@ class GatedPass:
 
 def can_refine(learned: Learned) -> bool:
     """Return whether the model is a mixture of arms of untransformed rewards."""
-    return isinstance(learned.fitted, FittedArms) and not isinstance(
-        learned.model, TransformedRewards
-    )
+    model = learned.model
+    return isinstance(learned.fitted, FittedArms) and with_defaults(model).untransformed is model
 
 
 def grouped_by_attributes(learned: Learned, log: AnyLog) -> Learned:
@@ -563,7 +561,7 @@ def _rewards(
     """Return, for each of `ROUNDS`, the gain of the players who have that round."""
     if log.features is None:
         log = log.of_events(learned.counts[log.actions] > 0)
-    is_slow = isinstance(learned.model, ParticleModel)
+    is_slow = with_defaults(learned.model).is_sampled
     most = _MOST_USERS_OF_PARTICLES if is_slow else _MOST_USERS
     log = log.of_users(np.arange(min(most, log.n_users)))
     if not playable_rounds(log).any():

@@ -31,7 +31,7 @@ from latentbandits.models.attributes.items import Items, add_predicted
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.growing import add_average
-from latentbandits.models.protocol import untransformed
+from latentbandits.models.protocol import with_defaults
 from latentbandits.policies.latent.ucb import mmGreedy
 from latentbandits.report.report import Estimate
 
@@ -122,7 +122,7 @@ def targets(learned: Learned) -> tuple[FloatArray, FloatArray]:
     A squared distance in this metric is a squared difference of expected rewards.
     """
     model = learned.model
-    inner: Any = untransformed(model)
+    inner: Any = with_defaults(model).untransformed
     prior = np.exp(inner.log_state_prior[0])
     if learned.features is None:
         return inner.expected_rewards(None)[0].T, np.diag(prior)

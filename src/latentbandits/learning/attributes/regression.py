@@ -10,9 +10,9 @@ evidence of users:
        noise^2 = mean over rows of (r - x'm)^2 + x'V x, weighted by r
 
 Gaussian rewards have the exact marginal likelihood (`condition_on_sums`). For clicks, posterior and
-evidence come from `linear/clicks.py` (Laplace, round by round). C_s has a prior worth one user
-of variance `floor`, and pi a Dirichlet prior worth one user in all. The penalised evidence of
-Gaussian rewards never falls.
+evidence come from `LaplaceClicks`, round by round. C_s has a prior worth one user of variance
+`floor`, and pi a Dirichlet prior worth one user in all. The penalised evidence of Gaussian rewards
+never falls.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from latentbandits.learning.attributes.evidence import conditioned, user_blocks, user_sums
+from latentbandits.beliefs import joint
+from latentbandits.learning.attributes.evidence import (
+    by_features,
+    conditioned,
+    user_blocks,
+    user_sums,
+)
 from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of, summary_of
 from latentbandits.learning.learners import (
     Candidate,
@@ -37,15 +43,14 @@ from latentbandits.learning.learners import (
     judge,
     try_states,
 )
-from latentbandits.learning.linear import clicks
 from latentbandits.learning.linear.clusters import lloyd
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.population_mixture import far_apart
 from latentbandits.learning.user_hash import Keys, bootstrap_weights
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.parts import with_parts
-from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
+from latentbandits.models.checks import FloatArray
+from latentbandits.models.linear.gaussian import LinearGaussian, UserSums
 from latentbandits.models.linear.logistic import LogisticLinear
 
 _TOLERANCE = 1e-4  # nats per user: EM ends when a pass gains less
@@ -195,21 +200,17 @@ def posterior(partition: Any, mixture: StateRegressions, is_clicks: bool) -> Use
     """Return the posterior of every user of a partition in every state."""
     if not is_clicks:
         model = LinearGaussian(mixture.weights, mixture.noise, mixture.covariances)
-        evidence, conditional = condition_on_sums(model, partition)
+        evidence, conditional = model.condition_on_sums(partition)
         return UserPosteriors(evidence, conditional.mean, conditional.covariance)
     log: Log = partition
-    model_ = LogisticLinear(mixture.weights, mixture.covariances)
+    model_: Any = LogisticLinear(mixture.weights, mixture.covariances).without_particles
     d = mixture.weights.shape[1]
-    whole = clicks.prior(model_, log.n_users)
-    ends = [np.array(part) for part in whole]
+    whole = joint.prior(model_, log.n_users)
+    ends = [np.array(part) for part in (whole.log_weights, *whole.parameters)]
     assert log.features is not None
-    x = log.features[:, :d]
-
-    def condition(belief: Any, events: IntArray) -> Any:
-        return clicks.condition(belief, x[events], np.zeros(len(events)), log.rewards[events])
-
+    condition = by_features(model_, log.features[:, :d], np.asarray(log.rewards))
     for users, belief in conditioned(log, whole, condition):
-        for end, part in zip(ends, belief, strict=True):
+        for end, part in zip(ends, (belief.log_weights, *belief.parameters), strict=True):
             end[users] = part
     log_weights, mean, factor = ends
     log_weights = log_weights - model_.log_state_prior

@@ -31,7 +31,6 @@ from latentbandits.learning.linear.clusters import SMALLEST_CLUSTER, cluster_fol
 from latentbandits.learning.linear.variational import factorise
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.linear.gaussian import LinearGaussian
-from latentbandits.models.linear.logistic import LogisticLinear
 
 STATES = (1, 2, 3, 4, 5, 6, 8, 10)
 RANKS = (1, 2, 5, 10, 20)
@@ -239,7 +238,7 @@ class LinearLearner:
         The covariance of users alone does not include the error of the estimated mean.
         """
         model = learned.model
-        if isinstance(model, LogisticLinear):
+        if not model.has_normal_noise:
             return learned  # differences of probabilities are not differences of weights
         covariances = model.covariances + disagreement.in_features(learned)
         wide = LinearGaussian(model.weights, model.noise, covariances, model.state_prior)

@@ -11,9 +11,9 @@ from latentbandits.environments import GroupedRatings, KnownUsers
 from latentbandits.learning.linear.completion import complete
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
-from latentbandits.models import Catalogue, GaussianArms, LinearGaussian
+from latentbandits.models import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.protocol import KnownModel
+from latentbandits.models.protocol import KnownModel, with_defaults
 
 Users: TypeAlias = KnownUsers | GroupedRatings
 
@@ -31,7 +31,8 @@ def log_users(
     The completion has the rank and regularisation of the fit (`settings`), and uses this log
     alone: the users' rewards do not depend on the data that the model was learned from.
     """
-    if not isinstance(model, (GaussianArms, LinearGaussian)):
+    described = with_defaults(model)
+    if not described.has_normal_noise:
         raise ValueError(
             "users of a log are played with Gaussian rewards: the model must be GaussianArms or "
             f"LinearGaussian, but it is {type(model).__name__}. Add --replay for their real "
@@ -43,7 +44,8 @@ def log_users(
     columns = np.searchsorted(known, chosen.actions)
     rank = settings.get("rank") or min(model.n_states, 5)
     # A fit with uncertain vectors has no regularisation; a strong one keeps noise out of rewards.
-    strength = 10.0 if isinstance(model, LinearGaussian) else 1.0
+    is_linear = described.n_features is not None
+    strength = 10.0 if is_linear else 1.0
     fit = complete(
         chosen.users,
         columns,
@@ -56,11 +58,12 @@ def log_users(
         seed=seed,
     )
     users = fit.user_vectors[fit.user_counts > 0]
-    if isinstance(model, LinearGaussian):
+    if is_linear:
         features = _features(catalogue)[index]
         one_group = np.ones((len(features), 1), np.bool_)  # each round offers a uniform sample
         items = fit.action_vectors
         return GroupedRatings(model, features, one_group, users, items, offered, model.noise)
+    assert model.n_actions is not None
     means = np.zeros((len(users), model.n_actions))
     means[:, index] = users @ fit.action_vectors.T
     eligible = np.isin(np.arange(model.n_actions), index)

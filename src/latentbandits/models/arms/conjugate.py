@@ -28,13 +28,10 @@ from latentbandits.models.numerics.arrays import map_leaves, rows
 from latentbandits.models.numerics.laws import (
     REALS,
     Component,
-    Counts,
-    Interval,
     Law,
     Normal,
-    OneOf,
 )
-from latentbandits.models.protocol import ConjugateModel, Context
+from latentbandits.models.protocol import ConjugateModel, Context, FromTotals
 
 STRENGTHS = (1e-2, 1e7)
 """Bounds of the strength of the pooled prior, in rewards."""
@@ -302,7 +299,27 @@ class ArmTotals(NamedTuple):
     totals: FloatArray  # (n_sessions, n_actions, n_statistics)
 
 
-class Arms(ConjugateModel):
+class FamilyPrediction(NamedTuple):
+    """The predictive distributions of n rewards of a family given each state (`Prediction`)."""
+
+    family: ConjugateArms
+    prior: FloatArray  # phi of the prior, (n, n_states, n_statistics)
+    totals: FloatArray  # of earlier rewards, (n, 1, n_statistics)
+
+    def log_density(self, reward: FloatArray, statistic: FloatArray) -> FloatArray:
+        density = self.family.log_normaliser_step(self.prior, self.totals, statistic[:, None])
+        base = self.family.log_base_measure(reward)
+        density += base if isinstance(base, float) else base[:, None]
+        return density
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        return self.family.moments(self.prior + self.totals)
+
+    def tails(self, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return self.family.distribution(self.prior + self.totals, reward)
+
+
+class Arms(ConjugateModel, FromTotals):
     """Base class of models whose actions have no features."""
 
     @cached_property
@@ -390,13 +407,6 @@ class ConjugateArms(Arms, Learnable):
     def distribution(self, phi: FloatArray, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return P(R <= reward) and P(R > reward) for a reward R of theta ~ phi."""
         raise NotImplementedError(self._not_learnable)
-
-    def atoms(self, reward: FloatArray) -> BoolArray:
-        """Mark the rewards that have a probability, and not a density."""
-        support = self.support
-        if isinstance(support, Interval):
-            return np.isin(reward, support.atoms)
-        return np.full(reward.shape, isinstance(support, (Counts, OneOf)))
 
     @classmethod
     def reward_family(cls) -> type[Learnable] | None:
@@ -497,14 +507,26 @@ class ConjugateArms(Arms, Learnable):
     def condition(
         self, parameters: ArmTotals, context: Context, action: IntArray, reward: FloatArray
     ) -> tuple[FloatArray, ArmTotals]:
-        prior, statistic = rows(self._prior_by_action, action), self.statistic(reward)
-        before = rows(parameters.totals, action)
-        log_predictive = self.log_normaliser_step(prior, before[:, None], statistic[:, None])
-        base = self.log_base_measure(reward)
-        log_predictive += base if isinstance(base, float) else base[:, None]
+        statistic, before = self.statistic(reward), rows(parameters.totals, action)
+        log_predictive = self.predicted(action, before).log_density(reward, statistic)
         totals = parameters.totals.copy()
         totals[np.arange(len(action)), action] = before + statistic
         return log_predictive, ArmTotals(totals)
+
+    def predicted(self, action: IntArray, totals: FloatArray) -> FamilyPrediction:
+        """Return the distributions of rewards of actions (n,) after rewards that sum to `totals`.
+
+        `totals` is `(n, n_statistics)`.
+        """
+        return FamilyPrediction(self, rows(self._prior_by_action, action), totals[:, None])
+
+    def reward_tails(
+        self, parameters: ArmTotals | None, context: Context, action: IntArray, reward: FloatArray
+    ) -> tuple[FloatArray, BoolArray]:
+        phi = rows(self._prior_by_action, action)
+        if parameters is not None:
+            phi = phi + rows(parameters.totals, action)[:, None]
+        return self.distribution(phi, reward[:, None])[0], self.atoms(reward)
 
     def log_evidence(self, parameters: ArmTotals) -> FloatArray:
         """Return log Z(phi_t) / Z(phi_0) summed over actions (erratum E5): `(n, n_states)`.

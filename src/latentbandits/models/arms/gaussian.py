@@ -51,6 +51,26 @@ class ArmStatistics(NamedTuple):
         return cell
 
 
+class NormalPrediction(NamedTuple):
+    """The predictive distributions of n Gaussian rewards given each state (`Prediction`)."""
+
+    mean: FloatArray  # (n, n_states)
+    variance: FloatArray  # of the mean reward, (n, n_states)
+    noise: float
+
+    def log_density(self, reward: FloatArray, statistic: FloatArray) -> FloatArray:
+        return log_normal_density(reward[:, None] - self.mean, self.variance + self.noise**2)
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        return self.mean, self.variance
+
+    def tails(self, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
+        from scipy.special import ndtr
+
+        z = (reward - self.mean) / np.sqrt(self.variance + self.noise**2)
+        return ndtr(z), ndtr(-z)
+
+
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class GaussianArms(Arms):
     """Rewards N(theta[s, a], noise^2), with theta[s, a] ~ N(means[s, a], spread[s, a]^2).
@@ -76,6 +96,7 @@ class GaussianArms(Arms):
         sub_gaussian=True,
     )
 
+    has_normal_noise = True
     prior_fields: ClassVar[tuple[str, ...]] = ("means", "spread")
 
     means: FloatArray
@@ -143,6 +164,23 @@ class GaussianArms(Arms):
         log_predictive = log_normal_density(reward[:, None] - mean, variance)
         return log_predictive, parameters.add(action, reward)
 
+    def statistic(self, reward: FloatArray) -> FloatArray:
+        """Return 1 and the reward, less the average mean: centred sums lose fewer digits."""
+        return np.stack([np.ones_like(reward), reward - self._centre], axis=-1)
+
+    def predicted(self, action: IntArray, totals: FloatArray) -> NormalPrediction:
+        """Return the distributions of rewards of actions (n,) after rewards that sum to `totals`.
+
+        `totals` (n, 2) is their number and their sum, less the average mean.
+        """
+        mean, variance = self._posterior(
+            rows(self._means_by_action, action) - self._centre,
+            rows(self._variances_by_action, action),
+            totals[:, :1],
+            totals[:, 1:],
+        )
+        return NormalPrediction(mean + self._centre, variance, self.noise)
+
     def posterior_rewards(
         self, parameters: ArmStatistics, context: Context
     ) -> tuple[FloatArray, FloatArray]:
@@ -202,6 +240,35 @@ class GaussianArms(Arms):
         theta += rows(self._means, state)
         return theta
 
+    def regressed(self, state: IntArray, theta: FloatArray) -> FloatArray:
+        """Return draws of means as they are if the model's means are estimates with errors.
+
+        Estimates m = mu + N(0, spread^2) vary more than the true means: Var(m) = Var(mu) +
+        spread^2. By empirical Bayes mu given m is N(c + (1 - B)(m - c), (1 - B) spread^2), where c
+        is the average of all m and B = spread^2 / Var(m), at most 1 (Efron & Morris 1973). A draw
+        m + e becomes c + (1 - B)(m - c) + sqrt(1 - B) e, so that its variance is Var(mu).
+
+        The model has one session, or as many as there are draws.
+
+        Args:
+            state: `(n,)`, the state of every draw.
+            theta: `(n, n_actions)`, drawn around the means of these states.
+
+        >>> model = GaussianArms([[1.0, -1.0]], noise=1.0, spread=0.5)  # Var(m) = 1, B = 1/4
+        >>> model.regressed(np.array([0]), np.array([[1.0, -1.0]]))
+        array([[ 0.75, -0.75]])
+        """
+        means = np.broadcast_to(self.means, (len(theta), *self.means.shape[-2:]))
+        variance = np.mean(self.spread**2, axis=(-2, -1))
+        centre = means.mean(axis=(1, 2))[:, None]
+        share = np.minimum(variance / np.maximum(self.means.var(axis=(-2, -1)), 1e-300), 1.0)
+        kept = 1.0 - np.broadcast_to(share, (len(theta),))[:, None]
+        user_means = means[np.arange(len(theta)), state]
+        result: FloatArray = (
+            centre + kept * (user_means - centre) + np.sqrt(kept) * (theta - user_means)
+        )
+        return result
+
     def mean_rewards(self, theta: FloatArray, context: Context) -> FloatArray:
         return theta
 
@@ -244,6 +311,10 @@ class GaussianArms(Arms):
         posterior_mean += mean
         scale *= noise
         return posterior_mean, scale
+
+    @cached_property
+    def _centre(self) -> float:
+        return float(self.means.mean())
 
     @cached_property
     def _means(self) -> FloatArray:

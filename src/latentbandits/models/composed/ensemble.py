@@ -24,8 +24,7 @@ from latentbandits.models.protocol import (
     Selectable,
     StationaryModel,
     is_order_free,
-    reward_laws,
-    support_of,
+    with_defaults,
 )
 
 
@@ -99,7 +98,7 @@ class Ensemble(StationaryModel):
         checks.set_fields(self, models=members, weights=shares, state_prior=prior)
 
     @property
-    def order_free(self) -> bool:  # type: ignore[override]
+    def order_free(self) -> bool:
         return all(is_order_free(member) for member in self.models)
 
     @property
@@ -118,7 +117,7 @@ class Ensemble(StationaryModel):
     @property
     def support(self) -> Support:
         """The rewards that the first member allows; `check_reward` checks all members."""
-        return support_of(self.models[0])
+        return with_defaults(self.models[0]).support
 
     @property
     def inner_models(self) -> tuple[KnownModel, ...]:
@@ -209,7 +208,7 @@ class Ensemble(StationaryModel):
         return tuple(
             Component(weights[:, :, i] if share is None else weights[:, :, i] * share, law)
             for i, member in enumerate(self._members)
-            for share, law in reward_laws(member, parameters.members[i], context)
+            for share, law in with_defaults(member).reward_laws(parameters.members[i], context)
         )
 
     def sample_rewards(

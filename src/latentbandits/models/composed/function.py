@@ -111,6 +111,10 @@ class FunctionModel(CertainModel, StationaryModel):
             )
         return self._noise
 
+    @property
+    def has_normal_noise(self) -> bool:
+        return self.log_density is None
+
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
         if context is None:
             if self.context_shape is not None or self._n_actions is None:

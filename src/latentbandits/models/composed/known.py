@@ -10,13 +10,20 @@ from numpy.typing import ArrayLike
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.numerics.arrays import shares_best
 from latentbandits.models.numerics.laws import Component, Points, Support
-from latentbandits.models.protocol import Context, Extendable, KnownModel, Model, support_of
+from latentbandits.models.protocol import (
+    Context,
+    Extendable,
+    KnownModel,
+    Model,
+    OptionalMembers,
+    with_defaults,
+)
 from latentbandits.models.shown import ShownModel
 
 # Delegation to a model inside another.
 
 
-class Wrapping(ShownModel):
+class Wrapping(OptionalMembers, ShownModel):
     """Base class of a model that has the states, actions and mean rewards of `model`."""
 
     model: KnownModel
@@ -40,12 +47,7 @@ class Wrapping(ShownModel):
     @property
     def support(self) -> Support:
         """The rewards that the wrapped model allows."""
-        return support_of(self.model)
-
-    @property
-    def reward_bounds(self) -> tuple[float, float] | None:
-        """The smallest and the largest possible reward; None where the family has no bounds."""
-        return self.support.bounds
+        return with_defaults(self.model).support
 
     @property
     def inner_models(self) -> tuple[KnownModel, ...]:

@@ -21,7 +21,7 @@ from latentbandits.models.protocol import (
     Model,
     Parameters,
     Selectable,
-    reward_laws,
+    with_defaults,
 )
 
 
@@ -163,6 +163,12 @@ class Markov(Wrapping):
     def reward_laws(self, parameters: Any, context: Context) -> tuple[Component, ...]:
         return self._learner.reward_laws(parameters, context)
 
+    def reward_tails(
+        self, parameters: Any, context: Context, action: IntArray, reward: FloatArray
+    ) -> tuple[FloatArray, BoolArray] | None:
+        """Return the tails of the model that moves, at the prior of its parameters."""
+        return with_defaults(self.model).reward_tails(None, context, action, reward)
+
     def sample_rewards(
         self, parameters: Any, context: Context, state: IntArray, rng: np.random.Generator
     ) -> FloatArray:
@@ -303,7 +309,7 @@ class PathFilter:
         """Return the laws of every path, each with the path's probability given the state."""
         n, _, h = parameters.log_weights.shape
         wide, states = self._on_paths(parameters, context)
-        by_state = [reward_laws(model, learned, wide) for model, learned in states]
+        by_state = [with_defaults(model).reward_laws(learned, wide) for model, learned in states]
         path_shares = np.exp(self._log_shares(parameters))
         components = []
         for path in range(h):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class ParticleModel(StationaryModel, ABC):
     function of its own history and of `seed` alone.
     """
 
-    order_free: ClassVar[bool] = False
+    order_free = False
     n_particles: int
     n_moves: int
     seed: int

@@ -39,6 +39,7 @@ class TransformedRewards(Wrapping, ABC):
     """
 
     transform: ClassVar[str]
+    least: ClassVar[float]  # the least reward for which f is finite
     transition = None
     model: Model
     smearing: FloatArray
@@ -47,7 +48,7 @@ class TransformedRewards(Wrapping, ABC):
     def __init__(
         self, model: Model, smearing: ArrayLike | None = None, level: float | None = None
     ) -> None:
-        if getattr(model, "transition", None) is not None:
+        if model.transition is not None:
             raise ValueError(
                 "give a model whose state does not move, and wrap the result in Markov"
             )
@@ -123,6 +124,15 @@ class TransformedRewards(Wrapping, ABC):
     @property
     def order_free(self) -> bool:
         return is_order_free(self.model)
+
+    def in_units(self, reward: FloatArray) -> FloatArray:
+        return self.forward(np.maximum(reward, self.least))
+
+    def mean_of_moments(
+        self, mean: FloatArray, variance: FloatArray, action: IntArray
+    ) -> FloatArray:
+        c = self.smearing if self.smearing.ndim == 0 else self.smearing[action][:, None]
+        return self.moments(mean, variance, c)[0]
 
     @property
     def state_prior(self) -> FloatArray:
@@ -234,6 +244,7 @@ class Log1pRewards(TransformedRewards):
         "a model of log(1 + reward)",
     )
     transform: ClassVar[str] = "log1p"
+    least: ClassVar[float] = -1 + 1e-9
     support: ClassVar[Interval] = Interval(low=-1.0)
 
     def __init__(
@@ -301,6 +312,7 @@ class SqrtRewards(TransformedRewards):
         "a model of sqrt(reward)",
     )
     transform: ClassVar[str] = "sqrt"
+    least: ClassVar[float] = 0.0
     support: ClassVar[Interval] = Interval(low=0.0)
 
     @staticmethod

@@ -40,6 +40,15 @@ class LinearPosterior(NamedTuple):
         return True
 
 
+class UserSums(NamedTuple):
+    """Sums over the rounds of each of n users, from which `condition_on_sums` conditions."""
+
+    gram: FloatArray  # (n, d, d): sum x x'
+    products: FloatArray  # (n, d): sum x r
+    squares: FloatArray  # (n,): sum r^2
+    counts: FloatArray  # (n,)
+
+
 class LinearModel(StationaryModel):
     """Base class of models whose mean rewards are linear in the features of the actions."""
 
@@ -81,6 +90,7 @@ class LinearGaussian(LinearModel, ConjugateModel):
         sub_gaussian=True,
     )
 
+    has_normal_noise = True
     prior_fields: ClassVar[tuple[str, ...]] = ("weights", "covariances")
 
     weights: FloatArray
@@ -155,6 +165,41 @@ class LinearGaussian(LinearModel, ConjugateModel):
                 factor[block],
             )
         return log_predictive, LinearPosterior(mean, factor)
+
+    def condition_on_sums(self, sums: UserSums) -> tuple[FloatArray, LinearPosterior]:
+        """Return the log marginal likelihood of each user's rewards `(n, S)`, and the posterior.
+
+        A model that is fitted later conditions on all rounds by it.
+        With a prior N(m, L L'), G = sum xx', b = sum xr and noise sigma^2:
+        A = I + L' G L / sigma^2 and v = L' (b - G m), the posterior is
+        N(m + L A^-1 v / sigma^2, L A^-1 L'), and the log marginal likelihood is
+        -T/2 log(2 pi sigma^2) - log|A|/2 - (|r - Xm|^2 - v' A^-1 v / sigma^2) / (2 sigma^2).
+        The prior may be singular.
+
+        >>> model = LinearGaussian([[0.0]], 1.0, [[[1.0]]])
+        >>> one = UserSums(np.ones((1, 1, 1)), np.ones((1, 1)), np.ones(1), np.ones(1))
+        >>> model.condition_on_sums(one)[1].mean
+        array([[[0.5]]])
+        """
+        means, factors = self.parameters(len(sums.counts))
+        noise = self.noise**2
+        gram, products = sums.gram[:, None], sums.products[:, None]
+        residual = products - (gram @ means[..., None])[..., 0]
+        rest = sums.squares[:, None] - ((products + residual) * means).sum(axis=-1)
+        inner = factors.swapaxes(-1, -2) @ gram @ factors / noise
+        inner += np.eye(inner.shape[-1])
+        cholesky = np.linalg.cholesky(inner)
+        inverse = np.linalg.inv(cholesky)  # A^-1 = inverse' inverse
+        root = factors @ inverse.swapaxes(-1, -2)  # posterior covariance = root root'
+        projected = (root.swapaxes(-1, -2) @ residual[..., None])[..., 0]
+        mean = means + (root @ projected[..., None])[..., 0] / noise
+        log_det = np.log(np.diagonal(cholesky, axis1=-2, axis2=-1)).sum(axis=-1)
+        explained = (projected * projected).sum(axis=-1) / noise
+        log_evidence: FloatArray = -0.5 * (
+            (sums.counts * math.log(2 * math.pi * noise))[:, None] + (rest - explained) / noise
+        )
+        log_evidence -= log_det
+        return log_evidence, LinearPosterior(mean, root)
 
     def posterior_rewards(
         self, parameters: LinearPosterior, context: Context
@@ -289,53 +334,6 @@ def _condition(
     np.einsum("nsd,nse->nsde", gain, f, out=out_factor)
     np.subtract(factor, out_factor, out=out_factor)
     return log_normal_density(residual, variance)
-
-
-# The posterior from sums over rounds: a model that is fitted later conditions on all of them.
-
-
-class UserSums(NamedTuple):
-    """Sums over the rounds of each of n users."""
-
-    gram: FloatArray  # (n, d, d): sum x x'
-    products: FloatArray  # (n, d): sum x r
-    squares: FloatArray  # (n,): sum r^2
-    counts: FloatArray  # (n,)
-
-
-def condition_on_sums(model: LinearGaussian, sums: UserSums) -> tuple[FloatArray, LinearPosterior]:
-    """Return the log marginal likelihood of each user's rewards `(n, S)`, and the posterior.
-
-    With a prior N(m, L L'), G = sum xx', b = sum xr and noise sigma^2:
-    A = I + L' G L / sigma^2 and v = L' (b - G m), the posterior is
-    N(m + L A^-1 v / sigma^2, L A^-1 L'), and the log marginal likelihood is
-    -T/2 log(2 pi sigma^2) - log|A|/2 - (|r - Xm|^2 - v' A^-1 v / sigma^2) / (2 sigma^2).
-    The prior may be singular.
-
-    >>> model = LinearGaussian([[0.0]], 1.0, [[[1.0]]])
-    >>> one = UserSums(np.ones((1, 1, 1)), np.ones((1, 1)), np.ones(1), np.ones(1))
-    >>> condition_on_sums(model, one)[1].mean
-    array([[[0.5]]])
-    """
-    means, factors = model.parameters(len(sums.counts))
-    noise = model.noise**2
-    gram, products = sums.gram[:, None], sums.products[:, None]
-    residual = products - (gram @ means[..., None])[..., 0]
-    rest = sums.squares[:, None] - ((products + residual) * means).sum(axis=-1)
-    inner = factors.swapaxes(-1, -2) @ gram @ factors / noise
-    inner += np.eye(inner.shape[-1])
-    cholesky = np.linalg.cholesky(inner)
-    inverse = np.linalg.inv(cholesky)  # A^-1 = inverse' inverse
-    root = factors @ inverse.swapaxes(-1, -2)  # posterior covariance = root root'
-    projected = (root.swapaxes(-1, -2) @ residual[..., None])[..., 0]
-    mean = means + (root @ projected[..., None])[..., 0] / noise
-    log_det = np.log(np.diagonal(cholesky, axis1=-2, axis2=-1)).sum(axis=-1)
-    explained = (projected * projected).sum(axis=-1) / noise
-    log_evidence: FloatArray = -0.5 * (
-        (sums.counts * math.log(2 * math.pi * noise))[:, None] + (rest - explained) / noise
-    )
-    log_evidence -= log_det
-    return log_evidence, LinearPosterior(mean, root)
 
 
 # Rewards linear in features, of unknown noise: normal-inverse-gamma per state.
@@ -563,6 +561,11 @@ class LinearGaussianUnknownNoise(LinearModel, ConjugateModel):
     def _unit(self) -> LinearGaussian:
         """This model with rewards divided by the noise."""
         return LinearGaussian(self.weights, 1.0, self.covariances, self.state_prior)
+
+    @property
+    def covariance_units(self) -> FloatArray:
+        first: FloatArray = self._mean_variance[0]
+        return first
 
     @cached_property
     def _mean_variance(self) -> FloatArray:

@@ -14,7 +14,7 @@ from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import JointBelief, KnownBelief
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.numerics.laws import Component, Points
-from latentbandits.models.protocol import Context, KnownModel, Model, reward_laws
+from latentbandits.models.protocol import Context, KnownModel, Model, with_defaults
 from latentbandits.policies import decision
 from latentbandits.policies.checked import (
     Asked,
@@ -195,7 +195,7 @@ def build_mmucb(
     items: FloatArray | None = None,
 ) -> mmUCB:
     """Build mmUCB with the slack of the catalogue's average item."""
-    covariances = getattr(model, "covariances", None)
+    covariances = with_defaults(model).covariances
     if slack is None and items is not None and covariances is not None:
         slack = average_item_slack(items.mean(axis=0), covariances)
     return mmUCB(model, slack, horizon)
@@ -293,7 +293,7 @@ class mmBayesUCB(_Quantile, JointPolicy):
     quantile: float = 0.9
 
     def _laws(self, belief: JointBelief, context: Context) -> tuple[Component, ...]:
-        return reward_laws(self.model, belief.parameters, context)
+        return with_defaults(self.model).reward_laws(belief.parameters, context)
 
 
 def check_quantile(quantile: float) -> None:

@@ -15,7 +15,8 @@ import numpy as np
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
+from latentbandits.models.linear.gaussian import LinearGaussian, UserSums
+from latentbandits.models.protocol import FromUserSums
 from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, JointPolicy, Outcome
 from latentbandits.policies.classic import LinUCB
 from latentbandits.policies.decision import ActionProbabilities
@@ -121,7 +122,7 @@ class Phased(PopulationPolicy[PhasedBelief]):
         if belief.kept and belief.weights.shape[1] > 0:
             return chunks.take(belief.kept, user)
         sums = chunks.take(belief.users, user)
-        log_evidence, posterior = condition_on_sums(policy.model, sums)
+        log_evidence, posterior = policy.model.condition_on_sums(sums)
         if isinstance(policy, LinUCB):
             return posterior
         return JointBelief(policy.model.log_state_prior + log_evidence, posterior)
@@ -196,4 +197,4 @@ class Phased(PopulationPolicy[PhasedBelief]):
 def _follows_from_sums(policy: CheckedPolicy[Any]) -> bool:
     if isinstance(policy, LinUCB):
         return True
-    return isinstance(policy, JointPolicy) and isinstance(policy.model, LinearGaussian)
+    return isinstance(policy, JointPolicy) and isinstance(policy.model, FromUserSums)

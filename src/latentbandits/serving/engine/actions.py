@@ -15,7 +15,7 @@ from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.parts import part
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.growing import offset_place
-from latentbandits.models.protocol import KnownModel
+from latentbandits.models.protocol import KnownModel, with_defaults
 from latentbandits.models.visit import Visit
 from latentbandits.serving.engine.values import DecisionRequest
 from latentbandits.serving.errors import Invalid
@@ -208,7 +208,7 @@ class FeaturedActions(ActionSpace):
     def __init__(
         self, model: KnownModel, catalogue: Catalogue | None = None, n_new: int = 0
     ) -> None:
-        width = getattr(model, "n_features", None)
+        width = with_defaults(model).n_features
         if width is None:
             raise Invalid(f"a {type(model).__name__} does not say how many features it takes")
         features = None if catalogue is None else catalogue.features

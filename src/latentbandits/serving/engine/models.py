@@ -21,7 +21,8 @@ from latentbandits.models.artefacts import Catalogue, model_files, to_arrays
 from latentbandits.models.attributes.items import add_items
 from latentbandits.models.clicks import ClickModel, Each, as_click_model
 from latentbandits.models.growing import add_arms, add_average, add_vectors, plain_features
-from latentbandits.models.protocol import is_order_free as model_is_order_free
+from latentbandits.models.numerics.arrays import leaves
+from latentbandits.models.protocol import with_defaults
 from latentbandits.policies.lists import check_click_model
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import AUTO, PolicySpec, build, find, inputs_of, parse
@@ -48,6 +49,7 @@ from latentbandits.serving.stores.protocol import LAST, Store
 DEFAULT_POLICY = "mmTS"
 """The policy of `auto` where the model has no recommendation and was not tuned."""
 _TUNED = "tuned_policy:"  # prefix of the notes with the tuned policy of each model id
+_ARRAY_BYTES = 112  # of an array object, beside its numbers
 _MOST_LOADED = 8  # models that no cached session uses
 _CLOCKS_DIFFER = 3_600_000  # milliseconds by which processes may differ about the time
 ModelKey: TypeAlias = tuple[str, tuple[str, ...]]
@@ -117,7 +119,7 @@ def is_order_free(policy: AnyPolicy, model: Any) -> bool:
 
     That holds for models whose posteriors are exact; a model or a policy has to say so.
     """
-    exact = hasattr(model, "order_free") and model_is_order_free(model)
+    exact = bool(with_defaults(model).order_free) and model.transition is None
     return exact and bool(policy.order_free) and policy.learns_from == "any"
 
 
@@ -142,13 +144,6 @@ def draws_depend_on_order(belief: Any) -> bool:
     return getattr(belief, "draws_depend_on_order", False) or any(
         map(draws_depend_on_order, belief)
     )
-
-
-def _bytes_of(tree: Any) -> int:
-    size = getattr(tree, "nbytes", None)
-    if size is not None:
-        return int(size) + 112  # size of a numpy array object
-    return sum(map(_bytes_of, tree)) if isinstance(tree, tuple) else 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -537,12 +532,12 @@ class Library:
                 text = self._text(group, row)
                 policy = make_policy(text, model, catalogue)
                 belief = policy.init(1)
-                gap = getattr(policy.model_or_none, "session_gap", None)
+                gap = with_defaults(policy.model_or_none).session_gap
                 policies[group] = GroupPolicy(
                     text,
                     policy,
                     can_encode(policy) and gap is None,
-                    _bytes_of(belief),
+                    sum(leaf.nbytes + _ARRAY_BYTES for leaf in leaves(belief)),
                     is_order_free(policy, model),
                     draws_depend_on_order(belief),
                     fixed_state_prior(policy, belief),
@@ -574,8 +569,8 @@ class Library:
             return
         old = self.served(self.active.model)
         if old.space.names is None:
-            old_features = getattr(old.model, "n_features", None)
-            new_features = getattr(new.model, "n_features", None)
+            old_features = with_defaults(old.model).n_features
+            new_features = with_defaults(new.model).n_features
             if old_features != new_features:
                 raise Invalid(
                     f"{new.name} takes {new_features or 'no'} features, callers send "

@@ -14,7 +14,7 @@ import numpy as np
 
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.clicks import AnyClickModel, ClickModel, Each, as_click_model
-from latentbandits.models.protocol import support_of
+from latentbandits.models.protocol import with_defaults
 from latentbandits.policies.lists import check_click_model, decide_list
 from latentbandits.serving.engine.actions import visit
 from latentbandits.serving.engine.models import ServedModel
@@ -88,7 +88,7 @@ def pick_rewards(model: Any, expected: FloatArray, pick: int) -> list[float]:
     """
     missed = expected.max(axis=1) - expected[:, pick]
     worth = expected[missed == missed.min()].mean(axis=0)
-    support = support_of(model)
+    support = with_defaults(model).support
     allowed = [support.around(value) for value in worth.tolist()]
     return [above if place == pick else below for place, (below, above) in enumerate(allowed)]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from latentbandits.names import Registry
 from latentbandits.serving.errors import Refused, StoreError, StoreUnavailable
 from latentbandits.serving.stores.protocol import LogReader, Store
 
@@ -110,13 +110,13 @@ def _rest(url: str) -> str:
 
 
 _POSTGRESQL = StoreKind("postgresql://USER@HOST/DATABASE", _postgresql, _postgresql_log)
-_builtin = {
+_own = {
     "memory": StoreKind("memory", _memory),
     "sqlite": StoreKind("sqlite:PATH", _sqlite, _sqlite_log),
     "postgresql": _POSTGRESQL,
     "postgres": _POSTGRESQL,
 }
-_registered: dict[str, StoreKind] = {}
+_registry: Registry[StoreKind] = Registry("store", ENTRY_POINTS, _own)
 
 
 def register(scheme: str, kind: StoreKind) -> None:
@@ -127,29 +127,22 @@ def register(scheme: str, kind: StoreKind) -> None:
     False
     >>> unregister("scratch")
     """
-    if scheme in _builtin:
-        raise ValueError(f"{scheme!r} is a store of latentbandits: choose another scheme")
-    _registered[scheme] = kind
+    _registry.add(scheme, kind)
 
 
 def unregister(scheme: str) -> None:
     """Remove a kind of store that was added by `register`."""
-    _registered.pop(scheme, None)
+    _registry.remove(scheme)
 
 
 def kinds() -> dict[str, StoreKind]:
     """Return all kinds of stores by their schemes: own, of other packages, registered."""
-    declared = {
-        point.name: point.load()
-        for point in entry_points(group=ENTRY_POINTS)
-        if point.name not in _builtin
-    }
-    return {**_builtin, **declared, **_registered}
+    return _registry.all()
 
 
 def _kind(url: str) -> StoreKind:
     scheme = url.partition(":")[0]
-    kind = _builtin.get(scheme) or kinds().get(scheme)
+    kind = _own.get(scheme) or kinds().get(scheme)
     if kind is None:
         raise _is_no_store(url)
     return kind
