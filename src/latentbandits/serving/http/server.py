@@ -70,7 +70,8 @@ class Connection(HttpToolsProtocol):
             cycle.disconnected = not cycle.response_complete
             cycle.message_event.set()
         super().connection_lost(exc)
-        self.headers.clear()  # also trailers; the parser and this object keep each other alive
+        if self.headers:  # also trailers; the parser and this object keep each other alive
+            self.headers.clear()
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
