@@ -104,9 +104,9 @@ class Experiment(ABC):
     options: tuple[Option, ...] = ()
 
     def choices(self, arguments: argparse.Namespace) -> Mapping[str, Iterable[str]]:
-        """Return the names that options of several names accept; if none is given, all are meant.
+        """Return the names that each option with several values accepts; not given, it means all.
 
-        The keys are those of the options.
+        A key of the mapping is the option's key.
         """
         return {}
 
@@ -115,7 +115,7 @@ class Experiment(ABC):
         self._chosen(arguments)
 
     def _chosen(self, arguments: argparse.Namespace) -> argparse.Namespace:
-        """Return the options with the names that are meant."""
+        """Return the options with the chosen names, all names where none was given."""
         kinds = {option.key: (option.metavar or option.key).lower() for option in self.options}
         chosen = {
             key: choose(kinds[key], getattr(arguments, key), known)

@@ -53,7 +53,7 @@ class FitOptions(Opening):
         action: column of actions; None: found.
         reward: column of rewards; None: found.
         order: column that orders a user's rows; None: the order of the table.
-        unrewarded: reward of decisions of an export that got none; None: they are dropped.
+        unrewarded: reward of exported decisions without one; None: they are dropped.
         list: column of the lists in which actions were shown together; None: `list_id`, if the
             log is an export with lists.
         position: column of the positions in a list, from 1 at the top; None: `list_position`.
@@ -93,8 +93,8 @@ class FitOptions(Opening):
         examination: how often each position is looked at, for "positions"; None: learned.
         dynamics: "markov" is a latent state that moves between a user's rows, "none" one that
             stands still; "auto" compares both by how well they predict held-out users' rows.
-        earlier: a model and its catalogue, which are one of the starts of a fit of arms.
-        seed: of all randomness.
+        earlier: a model and its catalogue; a fit of arms also starts from this model.
+        seed: random seed.
         assess: whether the model is judged on held-out users; without it there is no verdict, no
             recommended policy and no page.
         quick: whether to answer in seconds: without a bootstrap, with one kind of model, with

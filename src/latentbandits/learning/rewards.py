@@ -416,7 +416,7 @@ class Outliers(NamedTuple):
         return (rewards < low) | (rewards > high)
 
     def warning(self, row: str | None) -> str:
-        """Return the sentence that names them; `row` is the first one's place in the table."""
+        """Return the warning about the outliers; `row` is the place of the first in the table."""
         n, n_all = int(self.tail.far.sum()), int(self.tail.counts.sum())
         low, high = self.bounds
         which = self.tail.example if row is None else row

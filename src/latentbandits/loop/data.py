@@ -49,8 +49,8 @@ def young_enough(
 ) -> BoolArray:
     """Keep a session of some age with probability 2^(-age / half_life).
 
-    The random number of a session for this differs from its number in `held_out`. With the same
-    number too few sessions would be kept: sessions to learn from have large numbers there.
+    The random numbers differ from the ones of `held_out`: every session to learn from has a large
+    number there, so too few of them would be kept.
     """
     number = uniforms(sessions, salt, _AGE)
     return np.asarray(number < 0.5 ** (np.maximum(age, 0.0) / half_life))

@@ -366,7 +366,7 @@ class Exploring(Wrapper[Any]):
         return ActionProbabilities(values, inner.kind if inner.kind in _CERTAIN else "explored")
 
     def _decided(self, belief: Any, asked: Asked) -> _Decided:
-        """Decide by the inner policy, with p(a) of all actions."""
+        """Decide by the inner policy; also return the probability of every action."""
         policy, (context, eligible, rng) = self._inner, asked
         known = policy.action_probabilities(belief, context, rng, eligible=eligible)
         if known is None or known.kind in ("none", "counted"):

@@ -36,7 +36,7 @@ class Estimate(NamedTuple):
     def __format__(self, sign: str) -> str:
         """Show two digits of the error and as many of the mean; "too few runs" if there is none.
 
-        `sign` "+" shows that of the mean.
+        With `sign` "+" a positive mean has a plus.
 
         >>> f"{Estimate(0.05841, 0.0057):+}"
         '+0.0584 ±0.0057'

@@ -20,7 +20,7 @@ class Invalid(Refused):
 
 
 class UnknownCursor(Invalid, ValueError):  # noqa: N818 - an answer, not a fault
-    """A cursor of another log than this one: of another store, or of events that it lost."""
+    """The cursor belongs to another store, or to events that this store has lost."""
 
     code = "unknown_cursor"
 

@@ -201,7 +201,7 @@ def tune(
         contexts: for models with features: a catalogue `(n_items, n_features)`, of which each
             round offers `offered` items, or contexts `(n_contexts, n_actions, n_features)`.
         candidates: texts of the policy registry; None: `default_candidates`.
-        seed: of all randomness.
+        seed: random seed.
         offered: items of a catalogue that a round offers.
         effort: factor on the number of users; the cost is proportional to it.
         seconds: processor seconds after which no further round is played, without an executor.

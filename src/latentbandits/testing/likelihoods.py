@@ -227,9 +227,9 @@ def check_evidence(
     """Check that the evidence of a history is its average likelihood under the prior.
 
     This says, for every round, that the predictive density is the average of the likelihood under
-    the posterior: the evidence is the product of the predictive densities. The rewards are those
-    of a user of the state if they can be drawn; other rewards may be too unlikely for an average
-    over draws, which is then not judged.
+    the posterior: the evidence is the product of the predictive densities. Rewards are drawn from a
+    user of the state, if the model can draw them. Other rewards can be too unlikely for an average
+    over draws; then nothing is checked.
     """
     rng = np.random.default_rng(41)
     rounds = [

@@ -36,7 +36,8 @@ class ListPlayer(Protocol):
     def learn_list(self, rewards: FloatArray, looked: FloatArray | None) -> None:
         """Receive the rewards `(n, length)` of the slots that were chosen last; NaN: not seen.
 
-        `looked` is the probability that each was looked at where it was logged, if that is hidden.
+        `looked` is the probability that the user looked at each row where it was logged; None: the
+        log says who looked.
         """
 
 
@@ -45,7 +46,7 @@ class ListRounds:
     """Rounds that show a list of `length` rows.
 
     Args:
-        length: of every list.
+        length: number of rows in every list.
         clicks: how users look at lists.
         same: `(n_events,)`, rows with equal numbers do not stand in one list; None: rows of the
             same action.

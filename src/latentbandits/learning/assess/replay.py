@@ -56,7 +56,7 @@ class Player(Protocol):
     """A policy under replay: it sees the offered actions, not which of them was logged."""
 
     def start(self, users: IntArray, rng: np.random.Generator) -> None:
-        """Begin with the users of these indices, without any rewards."""
+        """Begin the sessions of the users with these indices."""
 
     def choose(self, actions: IntArray, offered: BoolArray) -> IntArray:
         """Return a slot `(n,)` for `actions` (n, m); only slots marked in `offered` may be used."""
@@ -307,7 +307,7 @@ class Playing:
     Args:
         lists: what rounds of a log of lists show; None: a round shows one action.
         passes: how often each user is played; None: the fewer users there are, the more often.
-        seed: of all randomness.
+        seed: random seed.
         progress: called after each policy.
     """
 
@@ -389,7 +389,7 @@ def replay(
             `Log.lists`) in place of a random sample of rows. If each menu has a row for every
             action, actions are offered with replacement.
         lists: what rounds of a log of lists show; None: a round shows one row.
-        seed: of all randomness.
+        seed: random seed.
         progress: called after each policy.
     """
     positive_count("offered", offered)

@@ -635,7 +635,7 @@ def judge_saved(
         path: the folder of the model.
         kept: the users that it was learned from, for the average reward of every action.
         held_out: other users.
-        seed: of all randomness.
+        seed: random seed.
         progress: called after each policy.
 
     Returns:

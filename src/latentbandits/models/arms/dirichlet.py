@@ -417,7 +417,7 @@ class CategoricalArms(DirichletArms):
         return self._of_a_reward(phi, phi.sum(axis=-1))[1]
 
     def _of_a_reward(self, phi: FloatArray, strength: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return mean, less the least value, and variance of a reward at the mean of phi."""
+        """Return a reward's mean above the least value, and its variance, at the mean of phi."""
         mean = phi @ self._offsets / strength
         square = phi @ self._offsets**2 / strength
         return mean, np.maximum(square - mean**2, 0.0)

@@ -188,7 +188,7 @@ INTERCEPT = "(intercept)"
 
 @dataclass(frozen=True)
 class Encoder:
-    """Columns in the order of their numbers; with `intercept` a one comes before them.
+    """The columns of an encoded row, in order; with `intercept` a 1 comes first.
 
     `action` is the name of a column that holds the ids of actions, if there is one.
 

@@ -306,7 +306,7 @@ def generative(member: KnownModel) -> Generative:
 
 
 def _choose(member: IntArray, draws: Mapping[int, FloatArray]) -> FloatArray:
-    """Return the rows (..., n_actions) of the array that belongs to each entry of `member`."""
+    """Return (..., n_actions): each row is taken from the array of its `member`."""
     first = next(iter(draws.values()))
     chosen = np.empty(np.broadcast_shapes(first.shape, (*member.shape, 1)))
     for i, rewards in draws.items():

@@ -134,7 +134,7 @@ class ActionSpace(ABC):
         """Return the request as the policy takes it; Invalid if the model cannot answer it."""
 
     def _eligible(self, exclude: Sequence[str] | None) -> BoolArray | None:
-        """Return the mask of the actions that a request which names none leaves to choose from."""
+        """Return the mask of eligible actions for a request that names no actions."""
         return self._mask if exclude is None else self._all_but(exclude, self._mask)
 
     def _past_mask(self, named: Named, action: int) -> BoolArray | None:

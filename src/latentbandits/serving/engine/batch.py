@@ -592,7 +592,7 @@ def _predict(pending: PendingReward) -> float | None:
     """Return the mean of a reward under its session's belief, for some of the decisions.
 
     It takes about as long as learning the reward, so one decision in PREDICTED is chosen by its
-    token. A decision of a former model has no prediction of the session's model, a list none.
+    token. Lists, and decisions that a former model made, have no prediction.
     """
     live, row, recalled = pending.live, pending.reported.row, pending.recalled
     if (

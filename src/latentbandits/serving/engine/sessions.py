@@ -498,9 +498,9 @@ class Restoring:
     def merged(self, into: Live, other: Live, row: SessionRow) -> Live | None:
         """Return the belief of two sessions merged as `row`; None where it must be replayed.
 
-        Where order does not matter, the rewards of the session that has fewer are added to the
-        belief of the other. Where the draws of a decision depend on the order all the same, those
-        rewards must be later than the others, as in a replay.
+        Where order does not matter, the session with fewer rewards is replayed on top of the other
+        session's belief. If random draws depend on the order all the same, the replayed rewards
+        must also be the later ones.
         """
         alike = into.served is other.served and into.group.text == other.group.text
         alike = alike and into.row.user_features == other.row.user_features

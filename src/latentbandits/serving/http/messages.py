@@ -497,12 +497,12 @@ class NotAdmitted(Exception):  # noqa: N818 - an answer, not a fault
         self.retry_after = retry_after
 
     def answer(self) -> Answered:
-        """Return the status, body and further headers that tell of it."""
+        """Return the status, body and further headers of the refusal."""
         return problem_answer(self.status, self.problem, self.retry_after)
 
 
 def problem_answer(status: int, problem: Problem, retry_after: float = 1.0) -> Answered:
-    """Return the status, body and further headers that tell of a problem."""
+    """Return the status, body and further headers of an answer with a problem."""
     extra: RawHeaders = {}
     if status == 401:
         extra[b"www-authenticate"] = b"Bearer"
