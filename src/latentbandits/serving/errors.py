@@ -77,4 +77,4 @@ class Damaged(StoreUnavailable):
 
 
 class StoreError(ValueError):
-    """A store that cannot be opened: held by another process, from a newer version, no store."""
+    """A store that is held by another process or of a newer version, or no store at all."""

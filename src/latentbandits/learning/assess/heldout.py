@@ -86,7 +86,7 @@ def score(
 
     Rewards of discrete families get a randomised `uniform` (Smith 1985): drawn between P(R < r)
     and P(R <= r) with a fixed seed. With `cells`, `log_cell` is computed too.
-    With `log_actions`, actions tell about the states of arms (`predict`).
+    With `log_actions`, actions also inform about the states of arms (`predict`).
 
     >>> from latentbandits.learning.logs.rows import read_log
     >>> log = read_log({"u": [1, 1, 2], "a": [0, 1, 0], "r": [0.9, 0.8, 0.1]}, "u", "a", "r")
@@ -132,7 +132,7 @@ def _by_round(
 ) -> HeldOut:
     """Score rounds one after the other: `visit` scores rewards, and conditions the belief on them.
 
-    The belief is about the users with this round, of whom those with more rounds come first.
+    The belief covers the users who have this round, users with more rounds first.
     """
     rounds = Rounds.of_users(log.starts)
     parts: list[tuple[NDArray[Any], ...]] = []
@@ -204,8 +204,8 @@ def _score_rounds(
 ) -> HeldOut:
     """Score any model round by round.
 
-    Its predictive distribution in a state is taken as normal; that of conjugate arms whose state
-    moves is their own, at the prior of their parameters.
+    Its predictive distribution in a state is taken as normal. Conjugate arms whose state moves have
+    their own, at the prior of their parameters.
     """
     from scipy.special import ndtr
 
@@ -282,7 +282,7 @@ class Predicted(NamedTuple):
 
 
 class ByState(NamedTuple):
-    """Predictions given each state, `(n, n_states)`; `variance` is that of the mean reward."""
+    """Predictions given each state, `(n, n_states)`; `variance` is the mean reward's."""
 
     log_density: FloatArray
     mean: FloatArray
@@ -305,7 +305,7 @@ def predict(
     of the cell; for discrete families, of the reward itself. `moments(mean, variance, action)` maps
     the mean and variance of a mean reward to a prediction; by default the prediction is the mean.
     With `log_actions` (n_states, n_actions), the log probabilities of actions in each state, the
-    user's actions tell about the state as well, that of the event included.
+    user's actions also inform about the state, the event's action included.
     """
     by_state = _by_state(model, log, edges)
     chosen = None if log_actions is None else log_actions[:, log.actions].T

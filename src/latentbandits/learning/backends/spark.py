@@ -127,7 +127,8 @@ def check_spark() -> None:
 def check_master(master: str) -> None:
     """Raise LogError if `master` is no address of Spark, or if nothing listens there.
 
-    Spark itself prints Java stack traces for the former, and tries for minutes for the latter.
+    Without this check, Spark prints Java stack traces for a bad address, and tries for minutes to
+    reach a master that does not listen.
     """
     if re.fullmatch(_MASTERS, master) is None:
         raise LogError(

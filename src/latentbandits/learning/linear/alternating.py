@@ -54,10 +54,10 @@ class CompletionSettings:
             row.
         biases: whether rows and columns have levels of their own.
         link: "identity", or "logit" for clicks.
-        seed: of the first vectors, and of a bootstrap.
+        seed: seed of the first vectors, and of a bootstrap.
         sweeps: largest number of passes.
         tolerance: relative decrease of the objective below which passes end.
-        popularity_reg: penalty of the actions' biases; None: that of their vectors.
+        popularity_reg: penalty of the actions' biases; None: the penalty of their vectors.
         replicate: number of the bootstrap replicate whose weights users have; None: one each.
     """
 
@@ -310,8 +310,8 @@ def users_of(
 ) -> Factors:
     """Solve for the users of a partition given the actions.
 
-    With clicks, each of the `steps` bounds the likelihood at the previous log-odds: those of the
-    `current` users, or zero.
+    With clicks, each of the `steps` bounds the likelihood at the previous log-odds. The first are
+    the log-odds of the `current` users, or zero.
     """
     ridge = settings.ridge(part.totals)
     if settings.link == "identity":

@@ -126,7 +126,7 @@ class Ensemble(StationaryModel):
 
     @property
     def is_certain(self) -> bool:
-        """True for a single certain member; of several members the right one is unknown."""
+        """True for a single certain member; with several members it is unknown which is right."""
         return len(self.models) == 1 and self.models[0].is_certain
 
     @property
@@ -294,7 +294,7 @@ class Ensemble(StationaryModel):
 
     @cached_property
     def _members(self) -> tuple[Model, ...]:
-        """The members; those that are certain have no posterior over parameters."""
+        """The members; a certain member has no posterior over parameters."""
         return tuple(Known(m) if m.is_certain else cast(Model, m) for m in self.models)
 
 

@@ -32,10 +32,12 @@ _LARGEST_EXPONENT = 300.0
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class TransformedRewards(Wrapping, ABC):
-    """A `model` of f(r) as a model of r. Subclasses state f and the mean of r given that of f(r).
+    """A `model` of f(r) as a model of r.
 
-    `smearing` is one number, or one for each action of a model of arms. `level` is the average
-    f(r) of the log: noise and spread in original units are those at that level (delta method).
+    Subclasses state f, and the mean of r given the mean of f(r).
+
+    `smearing` is one number, or one for each action of a model of arms. `level` is the average f(r)
+    of the log, at which noise and spread are converted to original units (delta method).
     """
 
     transform: ClassVar[str]
@@ -84,7 +86,7 @@ class TransformedRewards(Wrapping, ABC):
 
     @abstractmethod
     def mean(self, theta: FloatArray, smearing: FloatArray | float) -> FloatArray:
-        """Return the mean of r where that of f(r) is `theta`."""
+        """Return the mean of r for the mean `theta` of f(r)."""
 
     @abstractmethod
     def level_of(self, mean: FloatArray, smearing: FloatArray | float) -> FloatArray:

@@ -220,8 +220,8 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait for unfinished answers; then refuse what was not begun, before the rest is told
-        that its outcome is unknown.
+        """Wait for unfinished answers; then refuse operations that have not begun, and answer the
+        others that their outcome is unknown.
         """
         refuse = self._service.writer.refuse_unbegun
         asyncio.get_running_loop().call_later(_UNBEGUN_SECONDS, refuse)
@@ -254,7 +254,7 @@ def _leave() -> None:
 
 
 def bind(settings: Settings) -> list[socket.socket]:
-    """Take the service's address, before anything is opened or learned; ValueError if it is taken.
+    """Bind the service's address, before anything is opened or learned; ValueError if it is taken.
 
     A connection is refused until `serve` listens on it.
     """
