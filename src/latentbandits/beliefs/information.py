@@ -209,8 +209,8 @@ def _one_by_pattern(
 def _one_by_place(
     rewards: FloatArray, weights: FloatArray, place: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return E[mu] and v of one session, by scenarios that are the only one of their best action,
-    and by the groups of the others.
+    """Return E[mu] and v of one session, by single scenarios where an action is best in one alone,
+    and by groups elsewhere.
     """
     mean = weights @ rewards
     information = np.empty(len(mean))

@@ -33,9 +33,9 @@ class UsersOfModel:
         contexts: for models with features: a catalogue or a pool of contexts (see `Contexts`).
         offered: items of the catalogue that a round offers, drawn with replacement.
         told: whether policies are told the attributes of users, where the model has a gate.
-        estimates: the share of users for whom the means of a `GaussianArms` are estimates with the
-            errors that `spread` says, and no more (`regress`). The other users have the model's
-            means, and vary around them.
+        estimates: the share of users for whom the means of a `GaussianArms` are estimates with
+            standard errors `spread`, and users do not vary (`regress`). Other users vary around the
+            model's means.
 
     >>> from latentbandits import BernoulliArms
     >>> users = UsersOfModel(BernoulliArms([[2.0, 1.0]], 1.0))
@@ -159,7 +159,7 @@ def check_contexts(model: KnownModel, contexts: ArrayLike | None) -> Contexts | 
 
 
 def regress(model: GaussianArms, state: IntArray, theta: FloatArray) -> FloatArray:
-    """Return draws of means as they are if the model's means are estimates with errors.
+    """Return draws of means, shrunk as if the model's means were estimates with errors.
 
     Estimates m = mu + N(0, spread^2) vary more than the true means: Var(m) = Var(mu) + spread^2. By
     empirical Bayes mu given m is N(c + (1 - B)(m - c), (1 - B) spread^2), where c is the average of

@@ -35,7 +35,7 @@ class Instances(Protocol):
         """The model that the policies are given: one per run, or one that all runs share."""
 
     def round(self, t: int, rng: np.random.Generator) -> Round:
-        """Return round `t`, from 0. All policies get the same one: common random numbers."""
+        """Return round `t`, from 0. All policies get the same round: common random numbers."""
 
 
 class Environment(Protocol):

@@ -95,8 +95,9 @@ class Work:
 class Experiment(ABC):
     """An experiment that `reproduce NAME` or `python -m evidence NAME` runs.
 
-    A subclass states its name, help and options, and what it measures. `draw` makes its figures of
-    the content of results.json alone, so that they can be drawn again (`python -m tools.figures`).
+    A subclass states the experiment's name, help and options, and measures. `draw` makes figures
+    from the content of results.json alone, so that they can be drawn again (`python -m
+    tools.figures`).
     """
 
     name: str

@@ -81,7 +81,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows for a terminal; of `one_line`, cells are cut where the terminal is too narrow."""
+    """Rows for a terminal; with `one_line`, cells are cut where the terminal is too narrow."""
 
     title: str
     columns: tuple[str, ...]

@@ -11,7 +11,7 @@ pays less. A model of Gaussian arms does not tell which holds, so half of its us
 each way.
 
 Greedy and the quantiles differ in one thing: how much they explore. Their regrets are often alike
-over a range of quantiles. Of those that are within `FLAT` of the best, the one that explores least
+over a range of quantiles. Of all candidates within `FLAT` of the best, the least exploring one
 wins, because exploration pays less for users who leave before the horizon.
 """
 
@@ -89,7 +89,7 @@ class Tuning:
     def margin(self) -> Estimate:
         """The regret of the best other candidate less the winner's, paired; 0 if it is alone.
 
-        It is below zero where the winner was preferred because it explores less.
+        It is negative if the winner was preferred because it explores less.
         """
         return self.table[1].behind if len(self.table) > 1 else Estimate(0.0, 0.0)
 

@@ -290,7 +290,7 @@ def check_moments(
 ) -> None:
     """Assert that draws (n, n_actions) have this mean and variance, to `ERRORS` errors.
 
-    An error is that of `sample_size` draws, by default n.
+    The error is computed for `sample_size` draws, by default n.
     """
     n = len(draws) if sample_size is None else sample_size
     for name, values, expected in (

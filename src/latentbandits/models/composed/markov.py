@@ -188,7 +188,7 @@ class Markov(Wrapping):
 
 
 def switching_matrix(n_states: int, probability: float) -> FloatArray:
-    """Return the transition matrix that moves to one of the others with this total probability.
+    """Return the matrix of a state that moves with this probability, to all others equally often.
 
     >>> switching_matrix(2, 0.2)
     array([[0.8, 0.2],

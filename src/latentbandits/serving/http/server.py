@@ -1,4 +1,4 @@
-"""Run the app under uvicorn, with bounds of what no app can see, and a shutdown that ends."""
+"""Run the app under uvicorn, with limits on what an app cannot see, and a bounded shutdown."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _log = logging.getLogger("latentbandits")
 
 
 class Connection(HttpToolsProtocol):
-    """A connection of uvicorn with bounds of what no app can see.
+    """A connection of uvicorn with limits on what an app cannot see.
 
     The head of a request, chunk sizes and trailers are bounded in bytes, and all that a client
     sends or reads in time: `overdue` is called from time to time. Bytes that are no request wait
