@@ -98,7 +98,7 @@ class Evaluation(Shown):
         return f"Evaluation({', '.join(policies)}; {sizes})"
 
     def _shown_tables(self) -> list[Table]:
-        from latentbandits.evaluation.tables import tables
+        from latentbandits.evaluation.report_tables import tables
 
         warnings = Table("Warnings", ("",), [(warning,) for warning in self.warnings])
         return [*tables(self), *([warnings] if self.warnings else [])]
@@ -107,7 +107,7 @@ class Evaluation(Shown):
         return columns_of(self.estimates)
 
     def _draw(self) -> Figure:
-        from latentbandits.evaluation.tables import figure
+        from latentbandits.evaluation.report_tables import figure
 
         return figure(self)
 
@@ -348,7 +348,7 @@ def _estimate(
                 assert simulated is not None
                 by_round = mean_by_round(simulated(policy, log.n_sessions, log.n_rounds))
             elif estimator == "replay":
-                by_round = matching.replay(policy, log, rng)
+                by_round = matching.rejection_replay(policy, log, rng)
             else:
                 by_round = matching.queue(policy, log, rng)
             results[name, estimator] = by_round

@@ -15,7 +15,7 @@ QUEUE_SHARE = 0.8
 like the others."""
 
 
-def replay(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRound:
+def rejection_replay(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRound:
     """Return the value of the candidate's t-th accepted round, on a log that `lacking` allows.
 
     The candidate draws an action at each logged decision. If it equals the logged action, the round

@@ -1,4 +1,4 @@
-"""Prepare the service's log for a fit and for the gate."""
+"""Prepare the service's log for a fit and for the comparison with the current model."""
 
 from __future__ import annotations
 

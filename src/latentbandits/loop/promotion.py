@@ -1,4 +1,4 @@
-"""The gate: is the candidate better than the current model, on sessions that no fit has seen?"""
+"""Promotion: is the candidate better than the current model, on sessions that no fit has seen?"""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def compare(
 
 @dataclass(frozen=True)
 class Verdict:
-    """The gate's answer.
+    """The answer: promote the candidate, or not.
 
     Attributes:
         activate: whether the interval's lower end exceeds the margin.

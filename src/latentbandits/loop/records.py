@@ -34,7 +34,7 @@ class Run:
         active_since: when the current model was activated, in seconds by the service's clock.
         options: settings of the run, apart from its folders.
         data: counts of decisions, sessions, held-out sessions, unrewarded decisions.
-        verdict: the gate's numbers.
+        verdict: the numbers of the comparison.
         groups: differences of the live groups since the last activation.
         warnings: warnings of the fit.
         request_id: makes the activation idempotent.

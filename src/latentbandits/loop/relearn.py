@@ -78,7 +78,7 @@ ASKED = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class LoopSettings:
     """Settings of the loop; the command line documents them."""
 
     work: Path
@@ -171,11 +171,11 @@ class Model:
         return replace(self, model=model, catalogue=catalogue)
 
 
-Learn = Callable[[Sequence[str], Settings, Progress | None], Fit]
+Learn = Callable[[Sequence[str], LoopSettings, Progress | None], Fit]
 """A function from paths of logs to a fit; tests plant broken ones."""
 
 
-def learn(paths: Sequence[str], settings: Settings, progress: Progress | None) -> Fit:
+def learn(paths: Sequence[str], settings: LoopSettings, progress: Progress | None) -> Fit:
     """Fit a candidate to old logs and the training part of the service's log."""
     options = FitOptions(
         **settings.columns,
@@ -192,7 +192,7 @@ class Relearner:
     """Runs the loop in a work folder. A crash at any point leaves the service as it was."""
 
     def __init__(
-        self, settings: Settings, service: Client, source: Source, learner: Learn = learn
+        self, settings: LoopSettings, service: Client, source: Source, learner: Learn = learn
     ) -> None:
         self.settings = settings
         self.records = Records(settings.work)

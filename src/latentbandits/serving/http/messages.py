@@ -327,7 +327,7 @@ class RecentSession(msgspec.Struct, frozen=True):
 
 
 class RelearningVerdict(msgspec.Struct, frozen=True):
-    """The gate's interval of the difference in reward per session."""
+    """The interval of the difference in reward per session, candidate minus current model."""
 
     difference: float | None = None
     low: float | None = None
