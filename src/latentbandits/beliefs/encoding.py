@@ -192,7 +192,7 @@ def _is_node(value: Any) -> bool:
 
 
 def _leaves(template: Any, value: Any, leaves: list[Any]) -> list[Any]:
-    """Return the leaves of a belief; BeliefError unless its structure is that of `template`."""
+    """Return the leaves of a belief; BeliefError unless it has the structure of `template`."""
     if isinstance(template, np.ndarray) and isinstance(value, np.ndarray):
         leaves.append(value)
     elif isinstance(template, tuple) and type(value) is type(template):

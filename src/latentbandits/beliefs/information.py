@@ -277,8 +277,8 @@ def _compared(D: FloatArray, v: FloatArray) -> FloatArray:
     """Return the best mixture of a few actions near the support line, from `(n_near,)` arrays.
 
     Actions with the same D and v are compared once, with their count. More than `_MOST_POINTS`
-    distinct points on one line tie up to rounding: those of the smallest and of the largest v
-    then stand for the others.
+    distinct points on one line tie up to rounding: then the points with the smallest and the
+    largest v stand for the others.
     """
     if len(D) == 1:
         return np.ones(1)

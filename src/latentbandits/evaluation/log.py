@@ -214,7 +214,7 @@ class DecisionLog:
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of a log's columns; the defaults are those that `latentbandits export` writes.
+    """Names of a log's columns; the defaults are the names that `latentbandits export` writes.
 
     Only `session`, `action` and `reward` must be there. Without `round`, a session's rows are in
     the order of the table. Of several rows of one `decision`, only the one with the largest

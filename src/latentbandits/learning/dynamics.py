@@ -214,7 +214,7 @@ def _elbo(row: Candidate) -> float:
 
 @dataclass(frozen=True)
 class Segments:
-    """A change of a log: every `length` consecutive rows of a user become a user of their own."""
+    """A change of a log: every `length` consecutive rows of a user become a separate user."""
 
     length: int
 

@@ -58,8 +58,8 @@ class FitOptions(Opening):
             log is an export with lists.
         position: column of the positions in a list, from 1 at the top; None: `list_position`.
         session_gap: seconds between two rows of a user that make a pause: a state that moves then
-            moves across pauses by a matrix of its own; None: pauses do not count.
-        more: further columns; `fit` adds those of the features.
+            moves across pauses by a second matrix; None: pauses do not count.
+        more: further columns; `fit` adds the columns of the features.
         text_format: separator, encoding and columns of delimited text; detected by default.
         engine: where the log is summed: "memory"; "out_of_core", for a folder of Parquet larger
             than memory; "spark". "auto" depends on the size of the files. All engines learn the

@@ -498,9 +498,9 @@ def predictive_variance(learned: Learned) -> FloatArray:
 def excess_spread(learned: Learned, log: LogSummary, action_ids: Sequence[str]) -> str:
     """Say whether new users' rewards vary more by the model than in the log; empty if not.
 
-    The predictive standard deviation may be `LARGEST_RATIO` times that of the logged rewards, over
-    all rewards and for every action. Actions share the noise of a model, so the part without noise
-    is compared for each action.
+    The predictive standard deviation may be `LARGEST_RATIO` times the deviation of logged rewards,
+    over all rewards and for every action. Actions share the noise of a model, so the part without
+    noise is compared for each action.
     """
     logged = logged_variance(log)
     seen = (log.action_counts > 0) & (logged > 0)

@@ -207,7 +207,7 @@ def learn_examination(log: Log, n_states: int, seed: int, n_fits: int = 0) -> Ex
 
         C_l / e_l = sum_{s, a} n_l[s, a] E[mu / (1 - e_l mu)].
 
-    Standard errors are those of `n_fits` Poisson bootstraps of the users.
+    Standard errors come from `n_fits` Poisson bootstraps of the users.
     """
     assert log.positions is not None
     engine = engine_of(log)

@@ -377,7 +377,7 @@ class PositionClicks(BernoulliArms):
         """Return clicks with their positions, counted from 0, as one number each.
 
         A click at position l (0, 1, ...) is l + 1, and no click is -l: without positions, rewards
-        of 0 and 1 are those of the first position.
+        of 0 and 1 belong to the first position.
         """
         if position is None:
             return reward

@@ -98,7 +98,7 @@ class ListDecision:
         )
 
     def at(self, position: IntArray) -> Decision:
-        """Return the decision of each session at a position of its own, `(n_sessions,)`."""
+        """Return the decision of each session at its entry of `position`, `(n_sessions,)`."""
         if (position == position[0]).all():
             common: Decision = self.positions[position[0]]
             return common

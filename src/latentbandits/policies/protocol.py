@@ -156,7 +156,7 @@ class Policy(ABC, Generic[BeliefT]):
         Args:
             belief: of n sessions.
             context: as in `update`.
-            decision: the action of this position, and those that were eligible for it.
+            decision: the action of this position, and the actions that were eligible for it.
             reward: of this position.
             last: whether no other position of this list follows.
             looked: P(the user looked at this position), `(n,)`, where that is unknown; None: they

@@ -52,7 +52,7 @@ class Estimate(NamedTuple):
     def from_values(cls, values: FloatArray, n_groups: int = 1) -> Estimate:
         """Estimate the mean of `values`, which are `n_groups` consecutive groups of equal size.
 
-        Variance between groups beyond that of their members increases the standard error.
+        If groups vary more than their members explain, the standard error is larger.
 
         >>> print(Estimate.from_values(np.array([1.0, 2.0, 3.0, 4.0]), n_groups=2))
         2.5 ±1.0

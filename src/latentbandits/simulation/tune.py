@@ -349,7 +349,7 @@ class _InstancesUntil:
 
 
 def _stage_seed(seed: int, stage: int) -> int:
-    """Return a seed for each stage, so that every stage has users of its own."""
+    """Return a seed for each stage, so that every stage has different users."""
     return int(np.random.SeedSequence([seed, stage]).generate_state(1)[0])
 
 

@@ -110,7 +110,7 @@ def _shapes(case: Case) -> None:
 
 
 def _deterministic(case: Case) -> None:
-    """The same generator gives the same decisions; the policy keeps no randomness of its own."""
+    """The same generator gives the same decisions; the policy keeps no hidden randomness."""
     first, second = case.play(N_SESSIONS, N_ROUNDS), case.play(N_SESSIONS, N_ROUNDS)
     assert_same(first[0], second[0], "the same rng, another belief")
     for (_, a, _), (_, b, _) in zip(first[1], second[1], strict=True):

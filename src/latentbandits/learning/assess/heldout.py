@@ -82,7 +82,7 @@ def score(
     cells: Cells | None = None,
     log_actions: FloatArray | None = None,
 ) -> HeldOut:
-    """Score every reward of the users of `log`. `features` are those of every action.
+    """Score every reward of the users of `log`. `features` are the features of every action.
 
     Rewards of discrete families get a randomised `uniform` (Smith 1985): drawn between P(R < r)
     and P(R <= r) with a fixed seed. With `cells`, `log_cell` is computed too.

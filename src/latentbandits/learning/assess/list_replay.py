@@ -1,7 +1,7 @@
 """Replay of lists: every round shows a list of one user's rows.
 
-A round offers rows of different actions, and the policy puts some of them into a list. Its rewards
-are those that the click model lets it observe:
+A round offers rows of different actions, and the policy puts some of them into a list. It receives
+the rewards that the click model reveals:
 
 - each: every row of the list has its reward, and their sum is earned.
 - cascade: the list is read down to its first row with a click, which earns 1. Rows below were not

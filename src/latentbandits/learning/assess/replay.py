@@ -90,9 +90,9 @@ class ScorePlayer:
 
 @dataclass(eq=False)
 class PolicyPlayer:
-    """A policy of the library. `features` are those of every action; None for a model of arms.
+    """A policy of the library.
 
-    Beliefs about users whose attributes are known start from `log_prior`: log P(s | z),
+    `features` are the features of every action; None for a model of arms. Beliefs about users whose attributes are known start from `log_prior`: log P(s | z),
     `(n_users, n_states)`. Lists are shown under the click model `clicks`.
     """
 
@@ -193,7 +193,7 @@ class Replay:
         return Estimate.from_values(self.by_user(policy, horizon))
 
     def difference(self, policy: str, other: str, horizon: int) -> Estimate:
-        """Return the mean reward of `policy` less that of `other`, paired by user."""
+        """Return the lead of `policy` over `other` in mean reward, paired by user."""
         return Estimate.from_values(self.by_user(policy, horizon) - self.by_user(other, horizon))
 
     def lead(self, policy: str, other: str) -> Estimate:

@@ -90,9 +90,9 @@ def of_held_out(
 def doubts(scores: HeldOut, kept: LogSummary) -> tuple[str, ...]:
     """Return the reasons not to act on a model's predictions of held-out rewards; usually none.
 
-    Its squared error exceeds that of the action's mean by more than two standard errors of the
-    difference (over users), or its 95% intervals hold under 80% of the rewards. Clicks have no
-    interval of 95%, so only the first condition applies.
+    There are two: the model's squared error exceeds the error of the action's mean by more than two
+    standard errors of the difference (over users), or the model's 95% intervals hold under 80% of
+    the rewards. Clicks have no interval of 95%, so only the first condition applies.
     """
     reasons = []
     excess = scores.sums_by_user(scores.error**2 - _errors_of_action_means(scores, kept) ** 2)

@@ -138,7 +138,7 @@ class Simulated:
 
     @property
     def no_gain(self) -> bool:
-        """Whether the model itself expects no clear gain over popularity of the policy."""
+        """Whether the model itself expects no clear gain of the policy over popularity."""
         return self.gain is not None and self.gain.mean <= CLEAR * self.gain.stderr
 
 
@@ -225,7 +225,7 @@ class Judgement:
 
     @property
     def preferred(self) -> str:
-        """The policy with the least regret under simulation among those that replay admits.
+        """The policy with the least regret under simulation among all that replay admits.
 
         Policies whose first rounds are clearly below popularity, in replay or under simulation,
         are left out if others remain. Then only policies with a regret within `ALIKE` of the least
@@ -535,7 +535,7 @@ class _Replaying:
         return log
 
     def shown(self, learned: Learned, log: Log) -> tuple[Learned, Log]:
-        """Return model and log; rows with features of their own are separate actions."""
+        """Return model and log; rows with row features are separate actions."""
         if log.features is None:
             return learned, log
         shown, rows = rows_as_actions(learned, log)

@@ -134,13 +134,13 @@ def read_interactions(source: TableSource, opening: Opening) -> Interactions:
     """Read one log or several, each with the columns that are named, or found.
 
     A table without the column `user` has its users in "user" or "session". Several rows of one
-    decision (an export writes a decision again when its reward comes late) count once, the newest
-    of them. Decisions of an export without a reward are dropped, or get the reward `unrewarded`;
+    decision (an export writes a decision again when its reward comes late) count once: the newest
+    row counts. Decisions of an export without a reward are dropped, or get the reward `unrewarded`;
     in other tables a missing reward is an error unless `unrewarded` is given. The columns `more`
-    are read too; an export has the users' attributes in `user_features`, and its column
-    `features` is read as the features of the action that was chosen. If rows are positions of
-    lists, a row without a reward was not observed, and is dropped in any table. With `session_gap`
-    the log has the times of its rows.
+    are read too; an export has the users' attributes in `user_features`, and its column `features`
+    is read as the features of the action that was chosen. If rows are positions of lists, a row
+    without a reward was not observed, and is dropped in any table. With `session_gap` the log has
+    the times of its rows.
 
     >>> table = {"decision_id": ["a", "b", "c"], "session": ["x", "x", "y"], "action": [0, 1, 1],
     ...          "reward": [1.0, None, 0.0]}

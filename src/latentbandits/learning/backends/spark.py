@@ -3,7 +3,7 @@
 The rows are encoded and shuffled once, so that each bucket of users is one row of a cached
 DataFrame: its number and its columns as Arrow data. A pass runs `summarise` on the executors
 (`mapInArrow`), adds the buckets of each block there, and collects one row of sums for each block.
-Blocks are aligned powers of two, so the sums equal those of the other engines bit for bit.
+Blocks are aligned powers of two, so the sums equal the other engines' sums bit for bit.
 """
 
 from __future__ import annotations

@@ -597,7 +597,7 @@ def by_list(frame: pl.DataFrame, name: str, place: pl.Expr, *within: str) -> pl.
     """Return the rows list by list, by their place in it; `ROW_OF_LIST` is the list's number.
 
     Lists with the same value of `name` (and of the columns `within`) are one; a row without a value
-    is a list of its own. Lists are in the order of their first rows.
+    is a list of one. Lists are in the order of their first rows.
     """
     row = pl.col(ROW_OF_LIST)
     alone = pl.when(pl.col(name).is_null()).then(row)

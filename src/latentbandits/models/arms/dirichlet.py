@@ -232,8 +232,8 @@ class CategoricalArms(DirichletArms):
         state_prior: P1(s), `(n_states,)` or `(n_sessions, n_states)`; None is uniform.
         edges: for rewards that are numbers in an interval, `(n_categories + 1,)`: category c has
             the rewards from edges[c] to edges[c + 1], all equally likely, and `values` are the
-            middles. Two equal edges are a single reward, as that of a full score. None: rewards
-            are the `values` alone.
+            middles. Two equal edges are a single reward, such as a full score. None: rewards are
+            the `values` alone.
 
     >>> model = CategoricalArms([[[1.0, 1.0, 8.0], [8.0, 1.0, 1.0]]], values=[1.0, 2.0, 3.0])
     >>> model.expected_rewards(None)[0]

@@ -403,7 +403,7 @@ class HurdleLogNormalArms(HurdleArms):
     def log_constant(
         self, totals: FloatArray, squares: FloatArray, noise: FloatArray
     ) -> FloatArray:
-        """Return the terms of sigma^2, relative to those of 1 in the base measure."""
+        """Return the terms of sigma^2, relative to sigma^2 = 1, which the base measure has."""
         value: FloatArray = -0.5 * (totals[..., 0] * np.log(noise)).sum(axis=1)
         value -= 0.5 * (squares * (1 / noise - 1)).sum(axis=1)
         return value - 0.5 * (np.log(noise[:, 0]) + _LEAST_NOISE / noise[:, 0])

@@ -72,7 +72,7 @@ class Number:
 class Category:
     """A column of texts: one number for each level, 1 or 0, less the level's share.
 
-    Two levels are one number, that of the second.
+    Two levels are one number, the second level's.
     """
 
     name: str

@@ -29,7 +29,7 @@ from latentbandits.models.protocol import (
 class Markov(Wrapping):
     """A model whose state moves after every round: P(s' | s) = transition[s, s'].
 
-    The belief is that of a hidden Markov model's filter: condition on the reward, then predict the
+    The belief is the filter of a hidden Markov model: condition on the reward, then predict the
     next round's state. Uncertain parameters do not change while the state moves. They are followed
     along `n_paths` paths of states for each current state, which is exact until there are more
     paths.
@@ -353,7 +353,7 @@ class PathFilter:
         return wide, [(model, _flat(parameters.learned, i)) for i, model in enumerate(models)]
 
     def _state_model(self, state: int, session: IntArray) -> Model:
-        """Return the model of one state whose i-th instance is that of `session[i]`."""
+        """Return the model of one state; its i-th instance belongs to `session[i]`."""
         if self._shared:
             return self._shared[state]
         return self._model.select(session, np.full(len(session), state))

@@ -8,8 +8,8 @@ f(r) and e its error, that mean is
     sqrt:   E[(theta + e)^2]      = theta^2 + c,        c = E[e^2]
 
 c, the `smearing`, is estimated from the log (Duan 1983) for every action, because residuals are
-seldom normal; by default it is that of normal errors. An order by E[f(r)] would rank actions by
-their typical reward, not by their mean reward.
+seldom normal; by default c is the value for normal errors. An order by E[f(r)] would rank actions
+by their typical reward, not by their mean reward.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class Log1pRewards(TransformedRewards):
 
     Args:
         model: of log(1 + r), with normal posteriors.
-        smearing: c, one number or `(n_actions,)`; None is that of normal errors.
+        smearing: c, one number or `(n_actions,)`; None is the value for normal errors.
         level: f(r) at which noise and spread are stated in original units; None: the mean.
 
     >>> from latentbandits import GaussianArms
@@ -288,7 +288,7 @@ class SqrtRewards(TransformedRewards):
 
     Args:
         model: of sqrt(r), with normal posteriors.
-        smearing: c, one number or `(n_actions,)`; None is that of normal errors.
+        smearing: c, one number or `(n_actions,)`; None is the value for normal errors.
         level: f(r) at which noise and spread are stated in original units; None: the mean.
 
     >>> from latentbandits import GaussianArms

@@ -199,7 +199,7 @@ class FixedActions(ActionSpace):
 
 
 class FeaturedActions(ActionSpace):
-    """A model that takes features: the caller's, or those of a catalogue of named actions.
+    """A model that takes features: the caller's, or a catalogue's for named actions.
 
     Features that callers bring lack the offsets of the catalogue's uncertain actions
     (`models.growing`).

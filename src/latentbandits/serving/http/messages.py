@@ -265,7 +265,7 @@ class GroupView(msgspec.Struct, frozen=True):
 
 
 class DifferenceView(msgspec.Struct, frozen=True):
-    """The mean reward of group `above` minus that of `group`, with its interval.
+    """The difference in mean reward, group `above` minus `group`, with its interval.
 
     The intervals of all groups hold together, at every look (95 %).
     """
@@ -351,9 +351,9 @@ class Overview(msgspec.Struct, frozen=True):
 
     `counts` holds sessions `started`, `expired`, `restarted`, `merged`, `deleted`, `open`,
     `unexplained` (sessions that no state explains), `decisions`, and rewards `applied`,
-    `duplicate`, `late`, `replaced`. `difference` is the mean
-    reward of the policy minus that of the holdout. `play` says whether the page /play is served,
-    `report` whether /report has the report of the active model's fit.
+    `duplicate`, `late`, `replaced`. `difference` is the difference in mean reward, policy minus
+    holdout. `play` says whether the page /play is served, `report` whether /report has the report
+    of the active model's fit.
     """
 
     time: float

@@ -119,7 +119,7 @@ class Service:
             self._readers -= 1
 
     def _read(self, read: Callable[[LogReader], Answer]) -> Answer:
-        """Read on a connection of its own."""
+        """Read on a separate connection."""
         with self._reading:
             if self._reader is None:
                 self._reader = self.engine.store.log_reader()
