@@ -92,8 +92,9 @@ class ScorePlayer:
 class PolicyPlayer:
     """A policy of the library.
 
-    `features` are the features of every action; None for a model of arms. Beliefs about users whose attributes are known start from `log_prior`: log P(s | z),
-    `(n_users, n_states)`. Lists are shown under the click model `clicks`.
+    `features` are the features of every action; None for a model of arms. Beliefs about users whose
+    attributes are known start from `log_prior`: log P(s | z), `(n_users, n_states)`. Lists are
+    shown under the click model `clicks`.
     """
 
     policy: AnyPolicy
