@@ -159,7 +159,7 @@ LONG = tuple(name(kind, LONG_PROBABILITY) for kind in KINDS)
 
 
 def lead(results: frame.BySetting, setting: str, policy: str) -> Estimate:
-    """Return the regret of the counterpart minus that of `policy`, paired over the same runs."""
+    """Return the difference in regret, counterpart minus `policy`, paired over the same runs."""
     return results[setting].difference(KNOWING[policy], policy, "regret")
 
 

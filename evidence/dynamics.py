@@ -94,8 +94,8 @@ def generate(truth: Any, n_users: int, n_rounds: int, rng: np.random.Generator) 
 def learn_moves(job: Job) -> Outcome:
     """Learn from a log whose users' states last 30 rounds, and compare with the truth.
 
-    The oracle knows the rewards of each state and starts at the true matrix: its errors are those
-    that the log itself leaves.
+    The oracle knows the rewards of each state and starts at the true matrix: its errors are the
+    ones that the log itself leaves.
     """
     rng = np.random.default_rng([job.seed, 1])
     still = GaussianArms(rng.random((N_STATES, N_ACTIONS)), job.noise)

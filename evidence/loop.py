@@ -22,7 +22,7 @@ from latentbandits.learning.save import save_fit
 from latentbandits.loop.kept_log import ServiceSource
 from latentbandits.loop.promotion import Side, judge
 from latentbandits.loop.records import Run
-from latentbandits.loop.relearn import Relearner, Settings
+from latentbandits.loop.relearn import LoopSettings, Relearner
 from latentbandits.models import GaussianArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.options import Option, positive
@@ -252,7 +252,7 @@ def _serve_and_relearn(
         served(models / "first", folder, *options) as url,
         Client(url, timeout=30.0) as client,
     ):
-        settings = Settings(
+        settings = LoopSettings(
             work=folder / "work", models=models, policy=POLICY, with_logs=(str(older),),
             held_out=HELD_OUT, fit_options=FIT,
         )  # fmt: skip
@@ -277,7 +277,7 @@ def _serve_and_relearn(
 def _broken_learner(i: int, case: Case) -> Any:
     """Return a learner of corrupted data: actions shuffled, or rewards with the wrong sign."""
 
-    def broken(paths: Any, settings: Settings, progress: Any) -> Any:
+    def broken(paths: Any, settings: LoopSettings, progress: Any) -> Any:
         import polars as pl
 
         frame = pl.read_parquet(paths[-1]).drop_nulls("reward")  # the service's log

@@ -104,7 +104,7 @@ def policies(horizon: int) -> frame.Policies:
 
 
 def no_worse(setting: str, policy: str, other: str) -> frame.Judgement:
-    """Judge that the worst decile of `policy` earns no less than that of `other` in `setting`.
+    """Judge that `policy` earns no less than `other` in the worst decile, in `setting`.
 
     It fails only if the difference is below zero by two paired standard errors.
     """

@@ -185,7 +185,7 @@ def in_order(log: Log) -> Log:
 
 
 class NonStationaryExperiment(Experiment):
-    """Policies that learned how the state moves, against those that forget or stand still."""
+    """Policies that learned how the state moves, against policies that forget or stand still."""
 
     name = "nonstationary"
     help = "a state that moves: rewards and moves learned from logs, against policies that forget"

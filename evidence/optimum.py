@@ -300,7 +300,7 @@ def _inputs(problem: Problem) -> Inputs:
 
 
 def measure(problem: Problem, chosen: Sequence[str], runs: int, seed: int) -> Measured:
-    """Return the regrets of the chosen policies; the regret of `auto` is that of tune's winner."""
+    """Return the regrets of the chosen policies; `auto` has the regret of tune's winner."""
     programme = Programme(problem)
     texts = [text for text in policies(problem) if text in chosen]
     winner = ""

@@ -120,7 +120,7 @@ def _divergence(rewards: Rewards, p: FloatArray, q: FloatArray) -> FloatArray:
 def _vary(
     rewards: Rewards, theta: FloatArray, strength: float, rng: np.random.Generator
 ) -> FloatArray:
-    """Draw the parameters of users around those of their state."""
+    """Draw the parameters of users around their state's parameters."""
     if rewards == "gaussian":
         moved: FloatArray = theta + _NOISE / np.sqrt(strength) * rng.standard_normal(theta.shape)
         return moved

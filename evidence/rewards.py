@@ -330,7 +330,7 @@ def play(
 def best_gain(problem: Problem, seed: int) -> float:
     """Return the true model's gain over popularity as a share, by the better of two policies.
 
-    It is that of known states if the rewards have no model.
+    If the rewards have no model, it is the gain of known states.
     """
     model = problem.truth.model()
     if model is None:

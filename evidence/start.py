@@ -20,7 +20,7 @@ from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.generate import KnownArms
 from latentbandits.loop.kept_log import ServiceSource
-from latentbandits.loop.relearn import Relearner, Settings
+from latentbandits.loop.relearn import LoopSettings, Relearner
 from latentbandits.models.arms.start import save_start
 from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
@@ -172,7 +172,7 @@ def _loop(
             served(models / "start", folder, "--models", str(models)) as url,
             Client(url, timeout=60.0) as client,
         ):
-            settings = Settings(work=folder / "work", models=models, fit_options=FIT)
+            settings = LoopSettings(work=folder / "work", models=models, fit_options=FIT)
             seen = 0
             while seen < len(kinds):
                 # A run after as many visitors as are a tenth of those before: pooling waits for so

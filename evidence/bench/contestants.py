@@ -100,8 +100,8 @@ def _of_library(text: str, training: Training) -> Player:
 def _of_entry(entry: Entry, options: dict[str, Any], training: Training, model: str = "") -> Player:
     """Return a policy that a registry entry, or the class of somebody else, makes.
 
-    Without a named model, a policy that needs one acts on that of `fit`. One that needs the number
-    of features acts on the factors, and any other sees numbered actions.
+    Without a named model, a policy that needs one acts on the model of `fit`. One that needs the
+    number of features acts on the factors, and any other sees numbered actions.
     """
     if not model and "model" not in entry.needs:
         model = FACTORS if "n_features" in entry.needs else ""

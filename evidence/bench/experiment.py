@@ -87,7 +87,7 @@ def report_on(found: Sequence[dict[str, Any]], names: Sequence[str]) -> Report:
 
 
 def _kept(task: Task, folder: Path) -> dict[str, Any]:
-    """Return the results of a task; those of an interrupted run are read from the folder."""
+    """Return the results of a task; results of an interrupted run are read from the folder."""
     asked = {"policies": list(task.policies), "seed": task.seed, "short": task.short}
     file = _file(folder, task.problem.name)
     if file.is_file():
@@ -102,7 +102,7 @@ def _kept(task: Task, folder: Path) -> dict[str, Any]:
 
 
 def _file(folder: Path, problem: str) -> Path:
-    """Return where the results of a problem are kept until those of all problems are there."""
+    """Return where the results of a problem are kept until all problems have results."""
     return folder / f"{problem}.json"
 
 

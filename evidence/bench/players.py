@@ -107,7 +107,7 @@ class SharedMean:
     def _train(self) -> HierBelief:
         """Return the belief of one population after the rewards of the train users.
 
-        Messages of users about the mean add up, so each user is a population of their own first.
+        Messages of users about the mean add up, so each user is first a population of one.
         """
         log = self.log.of_users(np.arange(min(self.log.n_users, MOST_USERS)))
         blank = self._policy.init(1)

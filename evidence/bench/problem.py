@@ -78,7 +78,7 @@ class Problem:
     def of_table(
         cls, name: str, source: Source, horizon: int, unit: str, about: str, **more: Any
     ) -> Problem:
-        """Return a problem whose users are those of a table, split by a hash."""
+        """Return a problem with the users of a table, split by a hash."""
         load = partial(source.split, horizon)
         return cls(name, about, unit, horizon, load, (source.file,), **more)
 
@@ -189,6 +189,6 @@ def drawn(draw: Draw, n_logged: int, horizon: int, folder: Path, seed: int, size
 
 
 def by_hash(log: Log, size: int, seed: int) -> tuple[IntArray, IntArray]:
-    """Return the indices of `size` users chosen by hash, and those of all others."""
+    """Return the indices of `size` users chosen by hash, and the indices of all others."""
     chosen = user_hash.held_out(log.keys, size, seed + _SPLIT)
     return np.flatnonzero(chosen), np.flatnonzero(~chosen)

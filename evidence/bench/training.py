@@ -37,7 +37,7 @@ class Training:
     Args:
         log: the train users; actions without a row there are not offered to anybody.
         horizon: rounds of a session.
-        seed: of all randomness.
+        seed: random seed.
         quick: whether fits are quick ones.
     """
 

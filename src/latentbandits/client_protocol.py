@@ -53,7 +53,7 @@ _FIRST_PAUSE = 0.05  # seconds; doubled with every attempt, and drawn at random 
 
 
 class ServiceError(Exception):
-    """The service refused a request: `status` is that of HTTP, `code` a word for programs."""
+    """The service refused a request: `status` is the HTTP status, `code` a word for programs."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(f"{status} {code}: {message}" if status else message)
@@ -138,11 +138,11 @@ class Conversations:
     ) -> Conversation[Decided]:
         """Return the service's decision; `default`, marked as a fallback, if no answer comes.
 
-        Without `actions` all actions of the model are eligible but those that `exclude` names.
-        `user_features` are the attributes of a new session's user, by name.
-        `user` says who asks, where the session is a population whose users share a belief.
-        `reward_token` asks for a token, with which a web page may report the reward itself.
-        `length` asks for an ordered list of that many actions: `shown` has them.
+        Without `actions`, all actions of the model but the ones in `exclude` are eligible.
+        `user_features` are the attributes of a new session's user, by name. `user` says who asks,
+        where the session is a population whose users share a belief. `reward_token` asks for a
+        token, with which a web page may report the reward itself. `length` asks for an ordered list
+        of that many actions: `shown` has them.
         """
         default, sent = options.get("default"), dict[str, Any](options)
         sent["request_id"] = options.get("request_id") or str(uuid.uuid4())

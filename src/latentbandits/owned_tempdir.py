@@ -52,8 +52,8 @@ def remove_left_overs(above: Path, prefix: str, keep: str | None = None) -> list
 def _holding(folder: Path) -> Iterator[bool]:
     """Hold the lock of a folder; yield False if another process holds it.
 
-    Where there are no locks of folders (Windows, some network disks), yield True: the number of the
-    process has to do.
+    Where folders cannot be locked (Windows, some network disks), yield True: the process number in
+    the folder's name must do.
     """
     try:
         import fcntl

@@ -57,6 +57,18 @@ def test_other_transfer_codings_are_refused(service: RunningService, coding: byt
     assert statuses(answer)[0] == (501 if coding == b"gzip, chunked" else 400)
 
 
+@pytest.mark.parametrize("sent", [b"", b"\r\n", b"\x16\x03\x01"], ids=["none", "empty", "tls"])
+def test_a_connection_without_a_request_leaves_no_traceback(
+    service: RunningService, sent: bytes
+) -> None:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=10) as connection:
+        connection.sendall(sent)
+    assert (
+        statuses(ask(service.port, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"))[0] == 200
+    )
+    assert "Traceback" not in service.log()
+
+
 def test_a_port_in_use_is_one_sentence(service: RunningService, tmp_path: Path) -> None:
     done = run_command("serve", "--demo", "--port", str(service.port))
     assert done.returncode == 2

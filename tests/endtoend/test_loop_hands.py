@@ -23,7 +23,7 @@ from latentbandits.client_protocol import NoAnswerError, ServiceError
 from latentbandits.learning import fit
 from latentbandits.loop.kept_log import KeptLog, ServiceSource
 from latentbandits.loop.records import Run, locked
-from latentbandits.loop.relearn import Relearner, Settings
+from latentbandits.loop.relearn import LoopSettings, Relearner
 from latentbandits.serving.export import frame
 from tests.processes.service import run_command
 
@@ -56,7 +56,7 @@ def learn(paths: Any, settings: Any, progress: Any) -> Any:
 def relearner(
     folder: Path, client: Any, learner: Any = learn, work: str = "work", **other: Any
 ) -> Relearner:
-    settings = Settings(
+    settings = LoopSettings(
         folder / work, folder / "models", policy="mTS", held_out=0.5, **{"margin": -1.0} | other
     )
     return Relearner(settings, client, ServiceSource(client), learner)

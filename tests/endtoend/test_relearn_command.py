@@ -18,7 +18,7 @@ from latentbandits.cli import main
 from latentbandits.client import Client
 from latentbandits.learning import fit
 from latentbandits.loop.kept_log import ServiceSource
-from latentbandits.loop.relearn import Relearner, Settings
+from latentbandits.loop.relearn import LoopSettings, Relearner
 from tests.processes.service import command, run_command
 
 MEANS = np.array([[0.9, 0.1, 0.3], [0.6, 0.2, 0.1]])
@@ -216,7 +216,9 @@ def test_a_model_that_the_live_groups_speak_against_is_rolled_back(tmp_path):
     with served(models / "first", tmp_path, *options) as url, Client(url, timeout=20.0) as client:
         first = client.models().active
         visit(client, "before", 1400, 3, rng)
-        anything = Settings(tmp_path / "work", models, policy="mTS", margin=-100.0, held_out=0.5)
+        anything = LoopSettings(
+            tmp_path / "work", models, policy="mTS", margin=-100.0, held_out=0.5
+        )
         run = Relearner(anything, client, ServiceSource(client), learn_inverted).run()
         assert (run.decision, run.outcome) == ("activate", "done"), run.why
         assert client.models().active == run.candidate != first

@@ -21,9 +21,9 @@ from latentbandits.loop.records import Records, read_runs
 from latentbandits.loop.relearn import (
     LEAST_SESSIONS,
     LEAST_TRIED,
+    LoopSettings,
     Model,
     Relearner,
-    Settings,
     learn,
 )
 from latentbandits.models import artefacts
@@ -112,7 +112,7 @@ def run_and_die(folder, url, tick):
 
     Records.write = dying(Records.write)
     artefacts.write = dying(artefacts.write)
-    settings = Settings(work=folder / "work", models=folder / "models")
+    settings = LoopSettings(work=folder / "work", models=folder / "models")
     with Client(url, timeout=20.0) as client:
         client.activate = dying(client.activate)
         Relearner(settings, client, ServiceSource(client)).run()
@@ -216,7 +216,7 @@ WORST = BernoulliArms(1000 * _WRONG, 1000 * (1 - _WRONG))
 
 
 def planted_loop(folder, client, model):
-    settings = Settings(work=folder / "work", models=folder / "models")
+    settings = LoopSettings(work=folder / "work", models=folder / "models")
 
     def learn_this(paths, settings, progress):
         return replace(learn(paths, settings, progress), model=model)

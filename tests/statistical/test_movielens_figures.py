@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 import pytest
 
-from latentbandits.experiments.movielens import Settings, halves, learn, policies
+from latentbandits.experiments.movielens import MovieLensSettings, halves, learn, policies
 from latentbandits.experiments.movielens_data import keep_active, load
 from latentbandits.simulation import simulate
 from tests.reference.movielens_folder import REAL, needs_real_data
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = replace(Settings(), users=100)
+SETTINGS = replace(MovieLensSettings(), users=100)
 
 # Results of an independent implementation, 100 users once, reg = 1; ours must be close.
 

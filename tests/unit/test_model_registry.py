@@ -152,11 +152,17 @@ def test_entry_points_of_other_packages_are_found(monkeypatch):
 
 
 @pytest.mark.parametrize("name", [n for n, k in registry.kinds().items() if hasattr(k, "random")])
-def test_a_random_problem_of_every_family_conforms(name):
+def test_a_random_problem_of_every_family_conforms_and_is_saved(name, tmp_path):
     kind = registry.find(name)
     model = kind.random(np.random.default_rng(3), 2, 3)
     context = (lambda n, rng: rng.standard_normal((n, 3, 3))) if model.n_features else None
     check_model(model, 3, context)
+    save(model, tmp_path / "model")
+    again, x = load(tmp_path / "model"), context and context(2, np.random.default_rng(4))
+    assert type(again) is kind
+    for one, other in zip(model.parameters(2), again.parameters(2), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(model.expected_rewards(x), again.expected_rewards(x))
 
 
 def test_the_table_of_models_in_the_documentation_is_that_of_the_registry():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 from tools.mutation import EQUIVALENT, describe, equivalents, outcomes, sample
@@ -62,3 +63,9 @@ def test_an_interrupted_run_knows_what_is_left(tmp_path):
         "a": "killed", "b": "survived", "c": "left", "d": "timeout", "e": "uncovered",
         "f": "killed",
     }  # fmt: skip
+
+
+def test_the_tests_that_mutmut_runs_exist():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]
+    named = settings["pytest_add_cli_args_test_selection"]
+    assert [name for name in named if not (ROOT / name).is_file()] == []

@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 from latentbandits import BernoulliArms, GaussianArms, mmGreedy, mmTS, mTS
 from latentbandits.evaluation import evaluate as estimate
 from latentbandits.evaluation.reading import read_decisions
-from latentbandits.evaluation.tables import figure as draw_evaluation
+from latentbandits.evaluation.report_tables import figure as draw_evaluation
 from latentbandits.learning import fit as learn
 from latentbandits.learning.assess.figures import draw_verdict
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray

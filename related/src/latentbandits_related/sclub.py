@@ -56,8 +56,8 @@ class SCLUB(ClusteredUCB[SclubBelief]):
     and rounds T0_j. After a reward the served user i is checked, and leaves its set if |w_i - w0_j|
     > a_theta (F(T_i) + F(T0_j)) or |p_i - p_j| > a_p F(t), where p_i = T_i / t and p_j is the
     average of the set. Two sets whose users are all checked merge if |w_j - w_k| < (a_theta / 2)
-    (F(T_j) + F(T_k)) and |p_j - p_k| < (a_p / 2) F(t). `a_theta` = 1 and `a_p` = sqrt(2) are those
-    of the authors' code, not of the paper's theory.
+    (F(T_j) + F(T_k)) and |p_j - p_k| < (a_p / 2) F(t). `a_theta` = 1 and `a_p` = sqrt(2) come from
+    the authors' code, not from the paper's theory.
 
     Args:
         n_users: number of users of the population.
@@ -143,7 +143,7 @@ class SCLUB(ClusteredUCB[SclubBelief]):
     def _leaves(
         self, draft: _Draft, b: int, i: int, j: int, own_weights: FloatArray, t: float
     ) -> bool:
-        """Return whether the weights or visits of user i differ too much from those of set j."""
+        """Return whether the weights or visits of user i differ too much from set j's."""
         offset = own_weights - draft.start_weights[b, j]
         width = confidence(draft.counts[b, i]) + confidence(draft.start_counts[b, j])
         if math.sqrt(offset @ offset) > self.a_theta * width:

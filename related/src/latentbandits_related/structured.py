@@ -125,8 +125,8 @@ class SingleKUCB(_BestAllowed):
 class UCBS(_BestAllowed):
     """UCB-S of Lattimore & Munos (2014): argmax_a of the largest mu(a, s) that is allowed.
 
-    Where no state is allowed it plays any action, as in the paper. `alpha` 3 makes the width that
-    of `SingleKUCB`; the paper's constant was not seen in print.
+    Where no state is allowed it plays any action, as in the paper. `alpha` 3 gives the width of
+    `SingleKUCB`; the paper's constant was not seen in print.
 
     Args:
         model: mean rewards of every state.

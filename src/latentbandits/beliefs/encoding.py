@@ -1,10 +1,10 @@
 """A belief as bytes: stored and restored to the last bit, for any policy.
 
 A belief is a tree (tuples, lists, dicts, dataclasses) whose leaves are arrays or numbers, and
-`policy.init` shows its structure. So the bytes hold the leaves only, and two checks: a digest of
-the policy and its model, which refuses the belief of another, and a checksum, which refuses
-damage. A policy whose belief is no such tree can be replayed from its log instead; `can_encode`
-tells. Functions inside a model (`FunctionModel`) enter the digest by their name only.
+`policy.init` shows its structure. So the bytes hold only the leaves and two checks: a digest of the
+policy and its model, which refuses another policy's belief, and a checksum, which refuses damage. A
+policy whose belief is no such tree can be replayed from its log instead; `can_encode` tells.
+Functions inside a model (`FunctionModel`) are in the digest by their names only.
 
 Layout, little-endian: magic, digest, CRC-32 of the rest; then for every leaf its dtype, number of
 axes, lengths, and values in C order. An axis of stride zero is stored once.
@@ -52,7 +52,7 @@ class Encodable(Protocol):
 
 
 class StandsFor:
-    """A wrapper that enters a digest as the value that it wraps."""
+    """A wrapper that has the same digest as the value inside it."""
 
     stands_for: Any
 
@@ -192,7 +192,7 @@ def _is_node(value: Any) -> bool:
 
 
 def _leaves(template: Any, value: Any, leaves: list[Any]) -> list[Any]:
-    """Return the leaves of a belief; BeliefError unless its structure is that of `template`."""
+    """Return the leaves of a belief; BeliefError unless it has the structure of `template`."""
     if isinstance(template, np.ndarray) and isinstance(value, np.ndarray):
         leaves.append(value)
     elif isinstance(template, tuple) and type(value) is type(template):

@@ -209,8 +209,8 @@ def _one_by_pattern(
 def _one_by_place(
     rewards: FloatArray, weights: FloatArray, place: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return E[mu] and v of one session, by scenarios that are the only one of their best action,
-    and by the groups of the others.
+    """Return E[mu] and v of one session, by single scenarios where an action is best in one alone,
+    and by groups elsewhere.
     """
     mean = weights @ rewards
     information = np.empty(len(mean))
@@ -277,8 +277,8 @@ def _compared(D: FloatArray, v: FloatArray) -> FloatArray:
     """Return the best mixture of a few actions near the support line, from `(n_near,)` arrays.
 
     Actions with the same D and v are compared once, with their count. More than `_MOST_POINTS`
-    distinct points on one line tie up to rounding: those of the smallest and of the largest v
-    then stand for the others.
+    distinct points on one line tie up to rounding: then the points with the smallest and the
+    largest v stand for the others.
     """
     if len(D) == 1:
         return np.ones(1)

@@ -190,7 +190,7 @@ def move(log_weights: FloatArray, transition: FloatArray | None) -> FloatArray:
 def sample_many(log_weights: FloatArray, n_draws: int, rng: np.random.Generator) -> IntArray:
     """Draw `n_draws` states per session by systematic sampling: `(n_sessions, n_draws)`, sorted.
 
-    State s is drawn n_draws * P(s) times to within one, and that often on average.
+    State s is drawn n_draws * P(s) times on average, and never differs from it by more than one.
     """
     return systematic(log_weights, n_draws, rng.random(len(log_weights)))
 

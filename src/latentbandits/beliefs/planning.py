@@ -123,8 +123,8 @@ def best_value(values: FloatArray, eligible: BoolArray | None) -> FloatArray:
 def _action_values(model: Model, sessions: Sessions, steps: int) -> FloatArray:
     """Return Q_k(a) of sessions that fit into memory together, for k = `steps` above 0.
 
-    All outcomes of all actions are one batch of copies of the sessions. Sessions with instances of
-    their own cannot be copied: their outcomes are conditioned on one by one.
+    All outcomes of all actions are one batch of copies of the sessions. If each session has its own
+    model instance, sessions cannot be copied: outcomes are then conditioned on one by one.
     """
     outcomes = _outcomes(model, sessions.belief, sessions.context)
     n, n_actions, n_outcomes = shape = outcomes.reward.shape
@@ -182,7 +182,7 @@ def _normalised(log_chance: FloatArray) -> FloatArray:
 
 
 def resolve_ties(values: FloatArray) -> FloatArray:
-    """Return `values` with those that differ from the largest by rounding alone made equal to it.
+    """Return `values`; entries that differ from the largest by rounding alone become equal to it.
 
     >>> resolve_ties(np.array([[0.3, 0.1 + 0.2, 0.1]]))[0, :2]
     array([0.3, 0.3])

@@ -135,10 +135,10 @@ def show_fit(
 
 @contextmanager
 def executor(jobs: int) -> Iterator[Executor | None]:
-    """Yield an executor of `jobs` worker processes; None if all work is to be done in this one.
+    """Yield an executor of `jobs` worker processes; None if all work is done in this one.
 
-    That is so for one job. It is also so where a policy or model that was registered here cannot
-    be sent to another process, such as a class that is defined inside a function.
+    One job needs no other process. A policy or model that was registered here and cannot be sent to
+    another process (such as a class defined inside a function) rules others out.
     """
     additions = (policies.added(), models.added())
     if jobs == 1 or not _can_be_sent(additions):
@@ -207,7 +207,7 @@ def tuned_policy(model: Any, items: Any) -> str:
 
 
 def harm_warnings(notes: Mapping[str, Any], name: str) -> list[str]:
-    """Return the warning that every command gives which uses a model that harms."""
+    """Return the warning of every command that uses a model that harms."""
     if notes.get("verdict") != "harms":
         return []
     return [

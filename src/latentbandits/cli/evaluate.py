@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.evaluation import evaluate
     from latentbandits.evaluation.distribution import against_own_rewards
     from latentbandits.evaluation.follow import simulator
-    from latentbandits.evaluation.tables import figure, tables, target_table
+    from latentbandits.evaluation.report_tables import figure, tables, target_table
     from latentbandits.report.report import Report
 
     read, policies, model, target = _candidates(arguments)

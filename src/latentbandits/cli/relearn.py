@@ -63,11 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.learning.logs.tables import files_of_path
     from latentbandits.loop.kept_log import ServiceSource, StoreSource
     from latentbandits.loop.records import locked
-    from latentbandits.loop.relearn import ASKED, Relearner, Settings
+    from latentbandits.loop.relearn import ASKED, LoopSettings, Relearner
     from latentbandits.report.terminal import print_json
 
     arguments.with_logs = tuple(arguments.with_logs)
-    settings = Settings(
+    settings = LoopSettings(
         work=Path(arguments.work),
         models=Path(arguments.models),
         columns={name: getattr(arguments, name) for name in ("user", "action", "reward")},

@@ -32,7 +32,7 @@ def add_experiments(parser: argparse.ArgumentParser, experiments: Iterable[Exper
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Say where an experiment went that is not installed; the others have a `run` each."""
+    """Say where an experiment went that is not installed; installed ones have their own `run`."""
     name = arguments.moved
     raise ValueError(
         f"the experiment {name!r} is not part of the installed package: in a clone of the "

@@ -140,7 +140,7 @@ def _replay(arguments: argparse.Namespace, model: Any, catalogue: Any, texts: li
 
 
 def policy_texts(requested: Sequence[str] | None, path: str, model: Any, items: Any) -> list[str]:
-    """Return the policies to play: those given, or the recommended one and the usual ones that fit.
+    """Return the policies to play: the given ones, else the recommended one and the usual ones.
 
     `auto` stands for the policy that the fit recommends, or that `tune` finds if there is none.
     """

@@ -143,7 +143,7 @@ class GroupedRatings:
 
     @cached_property
     def _members(self) -> IntArray:
-        """The items of group 0, then those of group 1, ..."""
+        """The items of group 0, then the items of group 1, and so on."""
         return np.nonzero(self.groups.T)[1]
 
     def draw(self, n_runs: int, rng: np.random.Generator) -> IntArray:

@@ -40,7 +40,7 @@ class Population:
         n_shown: number of items that a round shows; None: all.
         visits: "uniform", or "zipf": user i comes with probability proportional to (i +
             1)^-exponent.
-        exponent: of "zipf".
+        exponent: exponent of "zipf".
         n_present: number of users who are there at a time; None: all.
         turnover: probability, before each visit, that one of the users present is replaced by the
             next user in line.

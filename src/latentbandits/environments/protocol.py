@@ -13,8 +13,8 @@ from latentbandits.models.protocol import Context, KnownModel
 class Round(NamedTuple):
     """One round of every run: its context, and the reward of every action.
 
-    All policies read their rewards from the same draw (common random numbers), so the standard
-    error of a difference between policies is several times smaller than that of each policy.
+    All policies read their rewards from the same draw (common random numbers), so a difference
+    between policies has a standard error several times smaller than each policy's.
     """
 
     context: Context  # None, or (n_runs, n_actions, n_features)
@@ -24,7 +24,7 @@ class Round(NamedTuple):
 
 
 class Instances(Protocol):
-    """Runs under way: each its own problem, drawn once.
+    """Runs under way: each run has a separate problem, drawn once.
 
     An attribute `repeats` may say that the rewards of an action are independent draws of one
     distribution in all rounds of a run (no contexts, no state that moves); see `simulate`.
@@ -35,7 +35,7 @@ class Instances(Protocol):
         """The model that the policies are given: one per run, or one that all runs share."""
 
     def round(self, t: int, rng: np.random.Generator) -> Round:
-        """Return round `t`, from 0. All policies get the same one: common random numbers."""
+        """Return round `t`, from 0. All policies get the same round: common random numbers."""
 
 
 class Environment(Protocol):

@@ -82,10 +82,9 @@ class Switching:
 
     Args:
         problem: the synthetic problem.
-        probability: of a move before a round.
+        probability: probability of a move before a round.
         kind: "markov": the state moves before each round with this probability. "piecewise": it
-            moves in as many rounds as that makes on average, drawn at random, so that every run has
-            the same number of changes.
+            moves in randomly drawn rounds, in every run as many as "markov" has on average.
 
     >>> environment = Switching(Synthetic(model_noise=0.05), 0.02, "piecewise")
     >>> instances = environment.start(3, horizon=100, rng=np.random.default_rng(0))

@@ -1,4 +1,4 @@
-"""A policy given as a fixed distribution over actions, or as the log that it made.
+"""A policy given as a fixed distribution over actions, or by a log of its decisions.
 
 The policy chooses with fixed probabilities, whatever has happened before. Where actions have
 positions, such as the places of a page, the probabilities are conditional on the position:
@@ -39,7 +39,7 @@ class FixedDistribution(CheckedPolicy[Rounds]):
     """Choose among the eligible actions by fixed chances; nothing is learned.
 
     Args:
-        chances: of every action, `(n_actions,)`; those of the eligible ones are scaled to sum to 1.
+        chances: chance of every action, `(n_actions,)`; scaled to sum to 1 over the eligible ones.
         label: the name that its decisions carry.
 
     >>> policy = FixedDistribution(np.array([0.2, 0.3, 0.5]))
@@ -132,7 +132,7 @@ class FixedCandidates:
     """Distributions and the log that they are judged on.
 
     Attributes:
-        decisions: the log; with positions, with the eligible actions of every decision.
+        decisions: the log; if it has positions, every decision lists its eligible actions.
         shares: the chances of each candidate, by its name.
         target: the log of the candidate "target log".
         warnings: about actions that the log never has.

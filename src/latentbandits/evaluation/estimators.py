@@ -24,9 +24,9 @@ class WeightedLog:
     """A candidate's weights on a log, arrays `(n_sessions, n_rounds)`.
 
     rho_t = product over k <= t of pi_k(a_k) / mu_k. A session that has ended keeps its last weight
-    and has reward 0. A reward that arrived is divided by the probability that it arrives, to stand
-    for missing rewards as well (AIPW: the model q stands for the missing ones). The ratio of a
-    round without a reward stays in the later weights.
+    and has reward 0. A reward that arrived is divided by the probability of arriving, to make up
+    for missing rewards (AIPW, with the model q). The ratio of a round without a reward stays in the
+    later weights.
 
     With a `window` w the estimate of round t answers another question: what does the candidate earn
     in round t, if it takes over w - 1 rounds earlier in sessions that the log's policy began? The
@@ -156,9 +156,9 @@ def reached(log: WeightedLog) -> FloatArray:
 def arrival_chances(log: DecisionLog) -> FloatArray | None:
     """Return P(the reward comes | action, round) of every decision; None where all came.
 
-    It is the share among the decisions of the same action and round, drawn to the share of the
-    action by the weight of one decision, and that to the share of the log: rare actions have a
-    chance above 0 as well. Past a session's end it is 1.
+    It is the share among decisions of the same action and round, shrunk towards the action's share
+    (worth one decision), which is shrunk towards the log's share in the same way. So rare actions
+    also have a chance above 0. Past a session's end it is 1.
 
     >>> rewards = np.array([[1.0], [np.nan], [0.5], [0.5]])
     >>> log = DecisionLog(np.array([[0], [0], [1], [1]]), rewards, np.ones(4, int), 2)
@@ -191,7 +191,7 @@ ESTIMATORS: Mapping[str, Estimator] = {"IPS": ips, "SNIPS": snips, "DR": dr, "SN
 
 
 def mean_by_round(values: FloatArray, counted: BoolArray | None = None) -> ByRound:
-    """Average `values` over the sessions that are `counted` in each round; None: all of them."""
+    """Average `values` over the sessions that are `counted` in each round; None counts all."""
     n = len(values)
     if counted is None:
         counted = np.ones(values.shape, np.bool_)
@@ -227,10 +227,10 @@ _WORTH_A_WARNING = 0.01  # share of the candidate's decisions
 
 
 def check_reach(weighted: Mapping[str, WeightedLog], log: DecisionLog) -> list[str]:
-    """Return warnings about candidates that choose actions which the log never could have.
+    """Return warnings about candidates that choose actions which the log could never have chosen.
 
-    A decision whose propensity is 1 had no chance of any other action. EvaluationError where that
-    holds for every decision with several eligible actions, and a candidate chooses others.
+    A decision with propensity 1 gave other actions no chance. EvaluationError if every decision
+    with several eligible actions is such, and a candidate chooses another action.
     """
     if log.propensity is None:
         return []

@@ -98,7 +98,7 @@ class Evaluation(Shown):
         return f"Evaluation({', '.join(policies)}; {sizes})"
 
     def _shown_tables(self) -> list[Table]:
-        from latentbandits.evaluation.tables import tables
+        from latentbandits.evaluation.report_tables import tables
 
         warnings = Table("Warnings", ("",), [(warning,) for warning in self.warnings])
         return [*tables(self), *([warnings] if self.warnings else [])]
@@ -107,7 +107,7 @@ class Evaluation(Shown):
         return columns_of(self.estimates)
 
     def _draw(self) -> Figure:
-        from latentbandits.evaluation.tables import figure
+        from latentbandits.evaluation.report_tables import figure
 
         return figure(self)
 
@@ -131,21 +131,22 @@ def evaluate(
 
     rho_t = product over k <= t of pi_k(a_k) / mu_k weights session histories; every standard error
     is over sessions. Rewards that came are divided by the share that came for the same action and
-    round. See `estimators` for the formulas. DM has no interval: its error is that of the model.
+    round. See `estimators` for the formulas. DM has no interval, because its error is the model's
+    error.
 
     Args:
         policies: one policy, or several by name.
         log: logged decisions (`read_decisions` makes it from any table).
         model: the reward model of DR, SNDR and DM; by default the first policy's own.
         against: a policy's name or "logged": adds paired differences from it.
-        estimators: names of `NAMES`; by default all that the log allows.
+        estimators: some of `NAMES`; by default all that the log allows.
         horizon: sums are over rounds 1..horizon; by default the largest with an effective sample
             size of at least 100 in every round, for every policy.
         unrewarded: the reward of decisions without one; None: rewards that came are weighted up.
         draws: posterior draws that Thompson sampling counts for pi_t(a); None asks the policy for
             its own probabilities, by quadrature where it has them (slower).
-        level: of the intervals.
-        seed: of the draws.
+        level: level of the intervals.
+        seed: random seed of the draws.
         simulated: `(policy, n, horizon)` to rewards of simulated sessions, for DM of sessions
             with several rounds; None leaves DM to one-round sessions.
         progress: called with the number of sessions done.
@@ -231,7 +232,7 @@ def _choose(
     can_simulate: bool,
     warnings: list[str],
 ) -> list[str]:
-    """Return the estimators to compute: those asked for, or all that this log allows."""
+    """Return the estimators to compute: the requested ones, or all that this log allows."""
     lacking: dict[str, str] = {}
     if log.propensity is None:
         reason = "the log has no propensities, which importance weights need"
@@ -347,7 +348,7 @@ def _estimate(
                 assert simulated is not None
                 by_round = mean_by_round(simulated(policy, log.n_sessions, log.n_rounds))
             elif estimator == "replay":
-                by_round = matching.replay(policy, log, rng)
+                by_round = matching.rejection_replay(policy, log, rng)
             else:
                 by_round = matching.queue(policy, log, rng)
             results[name, estimator] = by_round
@@ -358,8 +359,8 @@ def as_logged(log: DecisionLog, part: WeightedLog | None = None) -> WeightedLog:
     """Return the log weighted for the policy that made it: every ratio is 1.
 
     The log has that policy's probability of the chosen action only, so that q of this action
-    stands for sum_a mu(a) q(a). Where the probabilities of the candidate whose weights are `part`
-    are the log's, it gives the rest.
+    stands for sum_a mu(a) q(a). If the candidate with the weights `part` has the log's
+    probabilities, they give the rest.
     """
     ones = np.ones(log.action.shape)
     if part is None:
@@ -376,7 +377,7 @@ def _rows(
     weighted: Mapping[str, WeightedLog],
     level: float,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the row of the whole horizon, and those of all rounds."""
+    """Return the row of the whole horizon, and a row for each round."""
     policy, estimator = key
     n_rounds = len(by_round.value)
     sizes = reach = np.full(n_rounds, math.nan)
@@ -403,7 +404,7 @@ def _rows(
 
 
 def _interval(estimator: str, value: float, influence: FloatArray, level: float) -> Interval:
-    """Return the interval over sessions; none for DM, whose error is that of its model."""
+    """Return the interval over sessions; none for DM, whose error is its model's."""
     if estimator == "DM":
         return Interval(value, math.nan, math.nan, math.nan)
     return normal_interval(value, influence, level)

@@ -38,7 +38,7 @@ class SessionBeliefs:
         self._learned_at = np.full(n, np.nan)  # time of the latest decision that was learned from
 
     def take(self, index: IntArray, times: FloatArray | None = None) -> Any:
-        """Return the belief of the sessions `index`, not copied where these are all sessions.
+        """Return the belief of the sessions `index`; the belief itself if these are all sessions.
 
         With `times`, the belief of users who return at these times after a pause is moved.
         """

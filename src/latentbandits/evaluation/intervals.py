@@ -36,7 +36,7 @@ def normal_interval(value: float, influence: FloatArray, level: float = 0.95) ->
     Args:
         value: the estimate.
         influence: one influence value per session, `(n_sessions,)`, of mean 0.
-        level: of the interval.
+        level: level of the interval.
 
     >>> normal_interval(1.0, np.array([1.0, -1.0, 1.0, -1.0])).stderr.__round__(3)
     0.577
@@ -66,7 +66,7 @@ def sequence_interval(
     Args:
         value: the estimate.
         influence: one influence value per session, `(n_sessions,)`, of mean 0.
-        level: of the interval, at all sample sizes together.
+        level: level of the interval, at all sample sizes together.
         tightest_at: number of sessions n* near which the interval is tightest.
 
     >>> low, high = sequence_interval(0.0, np.tile([1.0, -1.0], 2500))[2:]
@@ -128,7 +128,7 @@ def is_rounding(interval: Interval, scale: float) -> bool:
 
 
 def verdict(interval: Interval, scale: float) -> Verdict:
-    """Return what the interval of a difference says, in words.
+    """Put the interval of a difference in words.
 
     >>> verdict(Interval(1e-16, 1e-18, 9e-17, 1.1e-16), scale=1.0)
     'identical'
@@ -158,7 +158,7 @@ def compare_groups(
     level: float = 0.95,
     tightest_at: int = TIGHTEST_AT,
 ) -> dict[str, Interval]:
-    """Return the mean of `main` minus that of every other live group, with its sequence.
+    """Return the difference in means of `main` and every other live group, with its sequence.
 
     Groups are independent samples. The intervals hold at every look and for all groups together:
     each has the level 1 - (1 - level) / (number of other groups). A group without sessions (None)

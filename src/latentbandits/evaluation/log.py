@@ -34,9 +34,8 @@ class DecisionLog:
 
     Entries past a session's end are -1 (`action`) or NaN (`reward`, `propensity`).
 
-    A round may be a list of `length` actions. Then T counts positions: those of the first list
-    come first, and so on. A position that was not shown, or that a cascade did not reach, is like
-    one past the session's end.
+    A round may be a list of `length` actions. Then T counts positions, list after list. A position
+    that was not shown, or that a cascade did not reach, is treated like one past the session's end.
 
     Args:
         action: `(n, T)`, the chosen action's place among the round's actions.
@@ -174,7 +173,7 @@ class DecisionLog:
     def round(self, t: int, rows: IntArray) -> LoggedRound:
         """Return decision `t` of the sessions `rows`, all of which must still be active.
 
-        The actions above it in its list are not eligible.
+        Actions at positions above it in a list are not eligible.
         """
         eligible = None if self.eligible is None else self.eligible[rows, t]
         first = t - t % self.length
@@ -215,13 +214,13 @@ class DecisionLog:
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of a log's columns; the defaults are those that `latentbandits export` writes.
+    """Names of a log's columns; the defaults are the names that `latentbandits export` writes.
 
     Only `session`, `action` and `reward` must be there. Without `round`, a session's rows are in
-    the order of the table. Several rows of one `decision` count once, that of the largest
-    `cursor` or else the last: an export writes a decision again when its reward comes late. With
-    `time` and `reward_time` a candidate learns from a reward only after it came. Rows with the same
-    `list_id` are the positions of a list, which is one round.
+    the order of the table. Of several rows of one `decision`, only the one with the largest
+    `cursor` counts, or else the last: an export writes a decision again when its reward comes late.
+    With `time` and `reward_time` a candidate learns from a reward only after it came. Rows with the
+    same `list_id` are the positions of a list, which is one round.
     """
 
     session: str = "session"

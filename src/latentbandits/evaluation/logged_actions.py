@@ -116,7 +116,7 @@ class LoggedActions:
             self.eligible = np.ones((n, self.n_actions), np.bool_)
 
     def _choose(self, row: IntArray, same: BoolArray, chosen: pl.Series, name: str) -> None:
-        """Find the place of each row's action, among entries of which `same` are that action."""
+        """Find the place of each row's action; `same` marks the entries that equal it."""
         self.index = np.full(len(chosen), -1, np.int64)
         self.index[row[same][::-1]] = self._place[same][::-1]  # of several, the first stays
         if (self.index < 0).any():

@@ -15,12 +15,13 @@ QUEUE_SHARE = 0.8
 like the others."""
 
 
-def replay(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRound:
+def rejection_replay(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRound:
     """Return the value of the candidate's t-th accepted round, on a log that `lacking` allows.
 
-    The candidate draws an action at each logged decision. Where it equals the logged one, the
-    round counts and the candidate learns from it; other rounds are skipped. Means are over the
-    sessions with so many accepted rounds, which under a uniform log is a matter of chance alone.
+    The candidate draws an action at each logged decision. If it equals the logged action, the round
+    counts and the candidate learns from it; other rounds are skipped. Means are over the sessions
+    with at least t accepted rounds; under a uniform log, chance alone decides which sessions those
+    are.
     """
     n, n_rounds = log.action.shape
     earned = np.full((n, n_rounds), np.nan)
@@ -99,7 +100,7 @@ def is_uniform(log: DecisionLog) -> bool:
 
 
 def is_independent(log: DecisionLog) -> bool:
-    """Return whether the log says that its actions did not depend on the past.
+    """Return whether the log shows that its actions did not depend on the past.
 
     Every action then has the same propensity in all sessions, round by round.
     """

@@ -54,7 +54,7 @@ def read_decisions(
     unrewarded: float | None = None,
     click_model: AnyClickModel = "each",
 ) -> ReadLog:
-    """Return the sessions of a table of decisions, one row each; of lists, a row per position.
+    """Read the sessions of a table with one row for each decision or position of a list.
 
     Actions are named by the `catalogue`'s ids, or by numbers 0..K-1 of `model`. A model with
     features takes them from the log's `features` column, else from the catalogue.
@@ -260,7 +260,7 @@ def _sessions(frame: pl.DataFrame, names: Columns) -> tuple[IntArray, IntArray, 
 def _applied(
     frame: pl.DataFrame, names: Columns, padded: Callable[..., Any], lengths: IntArray
 ) -> IntArray | None:
-    """Return the first decision after each reward came; None if each came before the next."""
+    """Return the first decision after each reward came; None if that is always the next one."""
     decided, came = _times(frame, names.time), _times(frame, names.reward_time)
     if decided is None or came is None:  # the order of rounds is used instead
         return None

@@ -31,7 +31,7 @@ MOVED = (
 
 
 def installed() -> Iterator[Experiment]:
-    """Yield the paper's experiments, then those of other installed packages."""
+    """Yield the paper's experiments, then the experiments of other installed packages."""
     yield from EXPERIMENTS
     for point in sorted(entry_points(group=ENTRY_POINTS)):
         yield point.load()()

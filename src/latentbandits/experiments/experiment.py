@@ -95,8 +95,9 @@ class Work:
 class Experiment(ABC):
     """An experiment that `reproduce NAME` or `python -m evidence NAME` runs.
 
-    A subclass states its name, help and options, and what it measures. `draw` makes its figures of
-    the content of results.json alone, so that they can be drawn again (`python -m tools.figures`).
+    A subclass states the experiment's name, help and options, and measures. `draw` makes figures
+    from the content of results.json alone, so that they can be drawn again (`python -m
+    tools.figures`).
     """
 
     name: str
@@ -104,9 +105,9 @@ class Experiment(ABC):
     options: tuple[Option, ...] = ()
 
     def choices(self, arguments: argparse.Namespace) -> Mapping[str, Iterable[str]]:
-        """Return the names that options of several names accept; if none is given, all are meant.
+        """Return the names that each option with several values accepts; not given, it means all.
 
-        The keys are those of the options.
+        A key of the mapping is the option's key.
         """
         return {}
 
@@ -115,7 +116,7 @@ class Experiment(ABC):
         self._chosen(arguments)
 
     def _chosen(self, arguments: argparse.Namespace) -> argparse.Namespace:
-        """Return the options with the names that are meant."""
+        """Return the options with the chosen names, all names where none was given."""
         kinds = {option.key: (option.metavar or option.key).lower() for option in self.options}
         chosen = {
             key: choose(kinds[key], getattr(arguments, key), known)

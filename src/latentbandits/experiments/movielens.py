@@ -43,7 +43,7 @@ ACTIONS = 20
 
 
 @dataclass(frozen=True)
-class Settings:
+class MovieLensSettings:
     """The settings of a run: the paper's, except `users` and settings that it does not state."""
 
     users: int = 1000  # 100 in the paper
@@ -164,7 +164,7 @@ NOT_DRAWN = ("LinUCB", "EXP4", "mUCB", "mmUCB", "mIDS")
 
 def _option(name: str, words: str, kind: Callable[[str], Any] = positive) -> Option:
     """Return an option for one of the settings."""
-    return Option(name, words, getattr(Settings(), name.replace("-", "_")), kind)
+    return Option(name, words, getattr(MovieLensSettings(), name.replace("-", "_")), kind)
 
 
 DATA = Option(
@@ -203,7 +203,9 @@ class MovieLensExperiment(frame.Experiment):
         from latentbandits.simulation.plots import draw_results
 
         options = work.options
-        settings = Settings(**{name: getattr(options, name) for name in asdict(Settings())})
+        settings = MovieLensSettings(
+            **{name: getattr(options, name) for name in asdict(MovieLensSettings())}
+        )
         chosen = choose("policy", options.policies, POLICIES)
         data = load(find_folder(options.data, work.progress))
         kept = keep_active(data, settings.more_than)
@@ -248,7 +250,9 @@ class _Outcome(NamedTuple):
     learned: list[dict[str, Any]]  # one per split
 
 
-def _play(work: frame.Work, data: Ratings, names: Sequence[str], settings: Settings) -> _Outcome:
+def _play(
+    work: frame.Work, data: Ratings, names: Sequence[str], settings: MovieLensSettings
+) -> _Outcome:
     learned, parts = [], []
     for number in range(settings.splits):
         split = learn(data, settings, number)
@@ -321,7 +325,7 @@ def _numbers(measured: str) -> str:
     return " ".join(words[:2])
 
 
-def _amount(settings: Settings) -> str:
+def _amount(settings: MovieLensSettings) -> str:
     splits = "" if settings.splits == 1 else f" in each of {settings.splits} splits"
     return f"{settings.users} users played{splits}"
 
@@ -345,7 +349,7 @@ def halves(n_ratings: int, seed: int, number: int) -> tuple[IntArray, IntArray]:
     return order[: n_ratings // 2], order[n_ratings // 2 :]
 
 
-def learn(data: Ratings, settings: Settings, number: int) -> Split:
+def learn(data: Ratings, settings: MovieLensSettings, number: int) -> Split:
     """Complete both halves of split `number`, cluster the train users, and set up the rounds."""
     train, test = (
         complete(
@@ -378,6 +382,6 @@ def learn(data: Ratings, settings: Settings, number: int) -> Split:
 
 def first_split(folder: str | None, seed: int) -> GroupedRatings:
     """Return the paper's problem on one split of the ratings in a MovieLens 1M folder."""
-    settings = Settings(seed=seed)
+    settings = MovieLensSettings(seed=seed)
     ratings = keep_active(load(find_folder(folder)), settings.more_than)
     return learn(ratings, settings, 0).environment

@@ -43,8 +43,8 @@ def regret_bound(
 def tightest(errors: FloatArray, horizon: int) -> tuple[float, float]:
     """Return the (epsilon, delta) that minimise n (delta + 2 eps), given models' largest errors.
 
-    `errors` is max over (a, s) of |mu_hat - mu| for each of many models. For eps equal to any of
-    them, delta is the measured fraction of models whose error exceeds eps.
+    `errors` is max over (a, s) of |mu_hat - mu| for each of many models. For every error taken as
+    eps, delta is the measured fraction of models with a larger error.
 
     >>> tightest(np.array([0.1, 0.1, 0.1, 0.9]), horizon=100)
     (0.1, 0.25)
@@ -162,9 +162,10 @@ def _check_cell(cell: Cell, seed: int, runs: int) -> list[BoundCheck]:
 
 
 def claims(checks: list[BoundCheck]) -> list[Claim]:
-    """Return one claim per theorem: regret is below the bound wherever that is informative.
+    """Return one claim per theorem: regret is below the bound wherever the bound is informative.
 
-    A theorem whose bound uniform play keeps in every problem is not tested, and the claim says so.
+    If uniform play is below a theorem's bound in every problem, the theorem is not tested, and the
+    claim says so.
     """
     return [_claim(name, [check for check in checks if check.policy == name]) for name in THEOREMS]
 

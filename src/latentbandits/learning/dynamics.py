@@ -5,8 +5,8 @@ rows of held-out users, each in its own order, clearly better than the state tha
 more than two paired standard errors over users. Replay does not judge it, because replay shows a
 user's rows in another order.
 
-`auto` first asks for little: whether the states of the still model predict held-out rows better if
-they are allowed to move with one small probability. If not, nothing more is tried. A requested
+`auto` first makes a cheap test: whether the states of the still model predict held-out rows better
+if they may move with one small probability. If not, nothing more is tried. A requested
 `session_gap` is always tried: a state that moves across pauses alone may not show in that test.
 """
 
@@ -88,8 +88,8 @@ class MovingArms:
     """A learner of arms whose state moves.
 
     With `n_paths=0` the means are taken as known, and a session learns its state only; else users
-    vary around them with this `strength`. The ascent starts from clusters of segments, and from
-    states that stand `still`: where segments are too short to tell states apart, the former fails.
+    vary around them with this `strength`. The ascent starts from clusters of segments, and also
+    from states that stand `still`, because segments may be too short to tell states apart.
     """
 
     family: Learnable
@@ -214,7 +214,7 @@ def _elbo(row: Candidate) -> float:
 
 @dataclass(frozen=True)
 class Segments:
-    """A change of a log: every `length` consecutive rows of a user become a user of their own."""
+    """A change of a log: every `length` consecutive rows of a user become a separate user."""
 
     length: int
 

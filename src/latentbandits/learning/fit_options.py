@@ -53,13 +53,13 @@ class FitOptions(Opening):
         action: column of actions; None: found.
         reward: column of rewards; None: found.
         order: column that orders a user's rows; None: the order of the table.
-        unrewarded: reward of decisions of an export that got none; None: they are dropped.
+        unrewarded: reward of exported decisions without one; None: they are dropped.
         list: column of the lists in which actions were shown together; None: `list_id`, if the
             log is an export with lists.
         position: column of the positions in a list, from 1 at the top; None: `list_position`.
         session_gap: seconds between two rows of a user that make a pause: a state that moves then
-            moves across pauses by a matrix of its own; None: pauses do not count.
-        more: further columns; `fit` adds those of the features.
+            moves across pauses by a second matrix; None: pauses do not count.
+        more: further columns; `fit` adds the columns of the features.
         text_format: separator, encoding and columns of delimited text; detected by default.
         engine: where the log is summed: "memory"; "out_of_core", for a folder of Parquet larger
             than memory; "spark". "auto" depends on the size of the files. All engines learn the
@@ -93,8 +93,8 @@ class FitOptions(Opening):
         examination: how often each position is looked at, for "positions"; None: learned.
         dynamics: "markov" is a latent state that moves between a user's rows, "none" one that
             stands still; "auto" compares both by how well they predict held-out users' rows.
-        earlier: a model and its catalogue, which are one of the starts of a fit of arms.
-        seed: of all randomness.
+        earlier: a model and its catalogue; a fit of arms also starts from this model.
+        seed: random seed.
         assess: whether the model is judged on held-out users; without it there is no verdict, no
             recommended policy and no page.
         quick: whether to answer in seconds: without a bootstrap, with one kind of model, with

@@ -1,8 +1,8 @@
 """Learn a model from a log in three stages: read its users, learn, and assess what was learned.
 
 `read_users` numbers and sums the users of a log, and holds some of them out. `learn` chooses a
-model on the first half of these, learns it without and with them, and adds its uncertainty.
-`assess` judges the result on the other half, and reports on it.
+model on the first half of the held-out users, learns it without and with held-out users, and adds
+its uncertainty. `assess` judges the model on the other half, and reports on it.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ def _may_have_outliers(options: FitOptions, log: Engine) -> bool:
 def halves_of(held_out: Log, kept: Engine, seed: int) -> tuple[Log, Log]:
     """Return the held-out users for choices, and those for the verdict.
 
-    Both are all held-out users if a half has no row of an action that the kept users have.
+    If a half has no action in common with the kept users, both are all held-out users.
     """
     first = np.zeros(held_out.n_users, np.bool_)
     first[user_hash.sample(held_out.keys, held_out.n_users // 2, seed)] = True
@@ -372,10 +372,10 @@ def expected_seconds(users: Users, options: FitOptions) -> float | None:
     """Estimate how long learning and assessing will take, by a small part of each, measured.
 
     These are seconds of processor time, which other processes on the machine do not change, right
-    within a factor of about three: how many steps a learner needs depends on the log. Of a linear
-    model beside arms, it is the time of its sample of users, which mostly decides.
-    None for features of rows, for kinds that another package registered, and where the log is too
-    small to learn from a part of it.
+    within a factor of about three: how many steps a learner needs depends on the log. If a linear
+    model is compared with arms, only its sample of users is counted, which mostly decides. None for
+    features of rows, for kinds that another package registered, and for logs too small to learn
+    from a part.
     """
     clicks = _are_clicks(users.everyone, options.transform)
     kinds = kinds_of(options.kind, users.everyone, options.check)
@@ -442,7 +442,7 @@ class Choice:
 
 
 class Result(NamedTuple):
-    """The written model, and its equal that has not seen the held-out users."""
+    """The written model, and the same model learned without the held-out users."""
 
     written: Learned
     candidate: Learned
@@ -513,7 +513,7 @@ def learn(users: Users, options: FitOptions) -> Result:
 def _select_kind(users: Users, options: FitOptions) -> Choice:
     """Choose the settings of every kind of model that is possible, and then the kind.
 
-    A model that is learned with the choice of actions is one of arms. A linear model is learned in
+    Only arms can be learned together with a hidden choice of actions. A linear model is learned in
     full only if a sample of users does not speak for arms. A quick fit compares nothing.
     """
     kind = options.kind if users.rows is None else "linear"
@@ -607,7 +607,7 @@ def _by_further_users(
     users: Users,
     options: FitOptions,
 ) -> tuple[Selection, Selection, StateComparison]:
-    """Return both choices, learned without each part of the further users, and their evidence."""
+    """Return both choices with models learned without each part of further users, and evidence."""
     parts = further_parts(users, options)
     one_state, several = (
         _learn_without(parts, choice, options.seed) for choice in (one_state, several)
@@ -621,9 +621,9 @@ def _held_apart(
 ) -> tuple[Selection, Selection, StateComparison] | None:
     """Return one state, several states that are held apart, and their comparison.
 
-    None if nothing speaks for several states: neither are the rewards of users for choices and of
-    further users clearly more probable with them, nor is their log evidence higher and one state
-    worse in replay. In a quick fit nothing is held apart.
+    None if nothing speaks for several states. Two results would: rewards of users for choices and
+    of further users are clearly more probable under several states; or log evidence is higher, and
+    one state is worse in replay. In a quick fit nothing is held apart.
     """
     if options.quick:
         return None
@@ -801,7 +801,7 @@ def _replay_further(
 
 
 class Part(NamedTuple):
-    """Further users of the verdict, and all others, from whom their model is learned."""
+    """Further users for the verdict, and all other users, from whom their model is learned."""
 
     users: Log
     others: Engine
@@ -810,9 +810,9 @@ class Part(NamedTuple):
 def further_parts(users: Users, options: FitOptions) -> tuple[Part, ...]:
     """Return two parts of the kept users that are judged too, if few users were held out.
 
-    Their models are learned without them, in the form that was chosen on other users. There are no
-    parts in a quick fit, and none with attributes of users, rows or items: such models are judged
-    by the held-out users alone.
+    Each part is judged under a model learned without it, in the form that was chosen on other
+    users. There are no parts in a quick fit, and none with attributes of users, rows or items: such
+    models are judged by the held-out users alone.
     """
     attributes = (users.attributes, users.rows, users.items)
     wanted = min(users.kept.n_users, MOST_HELD_OUT // 2 - users.judging.n_users)

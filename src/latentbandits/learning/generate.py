@@ -55,10 +55,10 @@ def generate_ratings(
 ) -> GeneratedRatings:
     """Generate ratings of about a share `density` of all pairs, around `level`.
 
-    The first feature of every action is one and of every user about `level`; the others are
-    tastes, whose means differ between states by `separation` and between users of one state by
-    `spread`, per unit of rating. Users rate unequally many actions, and actions are unequally
-    popular, as in real logs.
+    The first feature is 1 for every action and about `level` for every user. The other features are
+    tastes: they differ between states by `separation` and between users of one state by `spread`,
+    per unit of rating. Users rate unequally many actions, and actions are unequally popular, as in
+    real logs.
 
     >>> made = generate_ratings(n_users=100, n_actions=40, n_states=3, density=0.2, seed=1)
     >>> made.user_vectors.shape, made.action_vectors.shape

@@ -97,7 +97,7 @@ class Learner(Protocol):
     def widened(self, learned: Learned, disagreement: Any) -> Learned:
         """Return the model with its prior widened by the variance of the replicates.
 
-        That variance is in `disagreement` (`uncertainty.Disagreement`).
+        That variance comes from `disagreement`.
         """
 
     def settings(self) -> dict[str, Any]:
@@ -272,7 +272,7 @@ def fewest_states(rows: Sequence[Candidate]) -> Candidate:
 def vetoed(
     row: Candidate, rows: Sequence[Candidate], errors: float, least: float = LEAST_NATS
 ) -> bool:
-    """Return whether the evidence of `row` is clearly below that of the best of the rows."""
+    """Return whether the evidence of `row` is clearly below the best row's."""
     best = _best(rows)
     assert row.by_user is not None
     assert best.by_user is not None
@@ -387,11 +387,11 @@ class Disagreement:
         """Return the covariance of a linear model's mean weights over fits, `(n_states, d, d)`.
 
         Completion determines weights and features only up to an invertible map. So differences of
-        mean rewards D are mapped back to weights, by the regression whose prior is the state's
-        covariance C of users: w = (X'NX / s^2 + C^-1)^-1 X'N D / s^2, with X the features, N the
+        mean rewards D are mapped back to weights, by a regression whose prior is C, the covariance
+        of the state's users: w = (X'NX / s^2 + C^-1)^-1 X'N D / s^2, with X the features, N the
         counts and s the noise. In directions in which the features express nothing, w is zero. The
         error of a state's mean is at most the spread of its users: the covariance of w is bounded
-        by C. Coefficients that C holds as known stay known.
+        by C. Coefficients that are known under C stay known.
         """
         assert learned.features is not None
         model = learned.model
@@ -448,10 +448,11 @@ def widened(
 ) -> tuple[Learned, dict[str, float]]:
     """Widen a model by the bootstrap, by as much as logged rewards allow, and report on it.
 
-    The predictive standard deviation of a new user's reward for an action must stay within
-    `LARGEST_RATIO` times that of the action's logged rewards, or that before widening if it is
-    larger (models share one noise between actions). Differences between fits are scaled down until
-    it does. The report has the scale, and the largest ratio before and after widening.
+    For every action, the predictive standard deviation of a new user's reward must stay within
+    `LARGEST_RATIO` times the standard deviation of its logged rewards, or within its value before
+    widening if that is larger (models share one noise between actions). Differences between fits
+    are scaled down until it does. The report has the scale, and the largest ratio before and after
+    widening.
     """
     logged = logged_variance(log)
     before = predictive_variance(learned)
@@ -486,8 +487,8 @@ def mean_variance(learned: Learned) -> FloatArray:
 def predictive_variance(learned: Learned) -> FloatArray:
     """Return the variance of a new user's reward for every action, `(n_actions,)`.
 
-    Models of Gaussian rewards add their noise to the variance of the mean; that of other families
-    depends on the mean, and is left out.
+    Models of Gaussian rewards add their noise to the variance of the mean. In other families the
+    noise depends on the mean, and is left out.
     """
     model, total = learned.model, mean_variance(learned)
     return total + model.noise**2 if with_defaults(model).has_normal_noise else total
@@ -496,9 +497,9 @@ def predictive_variance(learned: Learned) -> FloatArray:
 def excess_spread(learned: Learned, log: LogSummary, action_ids: Sequence[str]) -> str:
     """Say whether new users' rewards vary more by the model than in the log; empty if not.
 
-    The predictive standard deviation may be `LARGEST_RATIO` times that of the logged rewards, over
-    all rewards and for every action. Actions share the noise of a model, so that the part without
-    noise is compared for each of them.
+    The predictive standard deviation may be `LARGEST_RATIO` times the deviation of logged rewards,
+    over all rewards and for every action. Actions share the noise of a model, so the part without
+    noise is compared for each action.
     """
     logged = logged_variance(log)
     seen = (log.action_counts > 0) & (logged > 0)

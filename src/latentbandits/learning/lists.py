@@ -126,7 +126,7 @@ class Lists(NamedTuple):
         return last
 
     def usual_length(self, cascade: bool) -> int:
-        """The length of most lists; in a `cascade`, where lists may end at a click, of others."""
+        """The length of most lists; in a `cascade`, of most lists without a click."""
         whole = ~(self.rewards == 1).any(axis=1)
         lengths = self.lengths[whole] if cascade and whole.any() else self.lengths
         counts = np.bincount(lengths)
@@ -207,7 +207,7 @@ def learn_examination(log: Log, n_states: int, seed: int, n_fits: int = 0) -> Ex
 
         C_l / e_l = sum_{s, a} n_l[s, a] E[mu / (1 - e_l mu)].
 
-    Standard errors are those of `n_fits` Poisson bootstraps of the users.
+    Standard errors come from `n_fits` Poisson bootstraps of the users.
     """
     assert log.positions is not None
     engine = engine_of(log)
@@ -294,8 +294,8 @@ def choose_click_model(
 ) -> tuple[Log, ClickChoice]:
     """Return the rows to learn from, and the click model: the given one, or the likeliest.
 
-    "auto" compares the log evidence of held-out users, in nats. The evidence is that of all their
-    clicks: in a cascade, rows below a click have probability 1.
+    "auto" compares the log evidence of held-out users, in nats. All their clicks count: in a
+    cascade, rows below a click have probability 1.
     """
     lists = Lists.of(log, options.list)
     clicks = bool(np.isin(log.rewards, (0.0, 1.0)).all()) and log.rewards.max() == 1

@@ -74,7 +74,7 @@ def fit_mixture(
         noise: standard deviation of Gaussian rewards; None: estimated.
         n_restarts: number of starts.
         tolerance: gain of the ELBO, in nats, below which passes end.
-        seed: of the starts; the result is deterministic given it.
+        seed: seed of the starts; it determines the result.
 
     >>> from latentbandits.learning.logs.rows import read_log
     >>> log = read_log({"u": [1, 1, 2, 2], "a": list("xyxy"), "r": [1, 0, 0, 1.2]}, "u", "a", "r")
@@ -143,7 +143,7 @@ def fit_spectral(
         n_states: number of states S.
         rewards: family of the rewards.
         noise: standard deviation of Gaussian rewards; None: estimated.
-        seed: of the power iterations.
+        seed: seed of the power iterations.
 
     >>> from latentbandits.learning.generate import generate_arms
     >>> truth = generate_arms(n_users=500, n_rounds=30, n_states=2, n_actions=3, seed=0)

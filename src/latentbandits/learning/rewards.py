@@ -69,7 +69,7 @@ class TransformedLearner:
     transform: Transform
 
     def select(self, split: Split, states: States) -> Selection:
-        """Choose on f(r); evidence and errors of the candidates are those of f(r)."""
+        """Choose on f(r); the candidates' evidence and errors are about f(r)."""
         held_out = Transformed(self.transform)(split.held_out)
         selection = self.learner.select(
             split._replace(kept=self._mapped(split.kept), held_out=held_out), states
@@ -416,7 +416,7 @@ class Outliers(NamedTuple):
         return (rewards < low) | (rewards > high)
 
     def warning(self, row: str | None) -> str:
-        """Return the sentence that names them; `row` is the first one's place in the table."""
+        """Return the warning about the outliers; `row` is the place of the first in the table."""
         n, n_all = int(self.tail.far.sum()), int(self.tail.counts.sum())
         low, high = self.bounds
         which = self.tail.example if row is None else row
@@ -606,7 +606,7 @@ class WithActions(Learnable):
         return np.concatenate([inner, prior[..., -1:] + sums[..., -1:]], axis=-1)
 
     def divergence(self, phi: FloatArray, prior: FloatArray) -> FloatArray:
-        """Return the divergence of the rewards' parameters and that of rho, `(R,)`."""
+        """Return the divergence of the rewards' parameters plus the divergence of rho, `(R,)`."""
         kl = dirichlet.divergence(phi[..., -1], prior[..., -1])
         inner = self.rewards.divergence(phi[..., :-1], prior[..., :-1])
         total: FloatArray = inner + kl.sum(axis=-1)
@@ -688,7 +688,7 @@ class DependencePass:
 
 
 def depends_on_users(log: Engine) -> bool:
-    """Return whether actions of a user are more alike than those of different users.
+    """Return whether one user's actions are more alike than different users' actions.
 
     >>> from latentbandits.learning.backends.backend import engine_of
     >>> from latentbandits.learning.generate import generate_arms

@@ -150,7 +150,7 @@ def expected_states(
 
     `log_density` is log p(r | s), `(n_rows, n_states)`, in the order of `rounds`. The weights
     `transition` and `prior` need not sum to one. Before a row after a pause the state moves by
-    `transition`, as always, and then by that of the pause.
+    `transition`, as always, and then by the matrix of the pause.
     """
     if pauses is None:
         pauses = Pauses(np.zeros(len(log_density), np.bool_), transition)

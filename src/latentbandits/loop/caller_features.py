@@ -1,4 +1,4 @@
-"""Features that callers bring with their requests: how a successor learns from them.
+"""Features that callers send with their requests: how a successor learns from them.
 
 The service logs the numbers that its model's encoder made of a request. A successor is a regression
 on the same numbers, and keeps the encoder: callers go on sending features by the same names.
@@ -30,10 +30,10 @@ def brings_features(model: Any, catalogue: Catalogue | None) -> bool:
 
 
 def encode_log(path: str, columns: dict[str, Any], model: Any, out: Path) -> str:
-    """Write an older log with its rows' features as the model's numbers; return its path.
+    """Encode the features of an older log's rows as the model's numbers; return the new path.
 
-    An export has these numbers already and is used as it is. Other logs need the columns that the
-    model's encoder names.
+    An export has these numbers already, so its path is returned. Other logs need the columns that
+    the model's encoder names.
     """
     there = column_names(path)
     if DECISION in there and FEATURES in there:

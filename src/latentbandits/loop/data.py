@@ -1,4 +1,4 @@
-"""Prepare the service's log for a fit and for the gate."""
+"""Prepare the service's log for a fit and for the comparison with the current model."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def uniforms(sessions: Iterable[str], salt: bytes, purpose: bytes) -> FloatArray
 def held_out(sessions: Iterable[str], salt: bytes, share: float) -> BoolArray:
     """Return which sessions no fit may see.
 
-    They are the same in every run, so that neither the current model nor a candidate was fitted on
-    them. Callers who do not know the salt cannot choose ids of held-out sessions.
+    They are the same in every run, so neither the current model nor a candidate was fitted on one.
+    Callers who do not know the salt cannot choose ids of held-out sessions.
     """
     return np.asarray(uniforms(sessions, salt, _HOLDOUT) < share)
 
@@ -49,8 +49,8 @@ def young_enough(
 ) -> BoolArray:
     """Keep a session of some age with probability 2^(-age / half_life).
 
-    The random number of a session for this differs from its number in `held_out`. With the same
-    number too few sessions would be kept: sessions to learn from have large numbers there.
+    The random numbers differ from the ones of `held_out`: every session to learn from has a large
+    number there, so too few of them would be kept.
     """
     number = uniforms(sessions, salt, _AGE)
     return np.asarray(number < 0.5 ** (np.maximum(age, 0.0) / half_life))
@@ -69,7 +69,7 @@ class Divided:
 
     Attributes:
         recent: decisions that are neither too old nor thinned by age.
-        training: those of them that a fit may see.
+        training: recent decisions that a fit may see.
         judging: decisions of held-out sessions whose propensities can be weighted.
         counts: numbers for the record.
     """
@@ -94,7 +94,7 @@ def divide(
     Args:
         decisions: the log, as an export writes it.
         salt: the store's secret, which chooses sessions by a hash of their id.
-        share: of sessions that no fit sees.
+        share: share of sessions that no fit sees.
         since: leave out decisions older than this.
         half_life: keep a session of age t to learn from with probability 2^(-t / half_life).
         now: the time that ages are measured from.
@@ -130,9 +130,10 @@ def divide(
 
 
 def generation(decisions: pl.DataFrame) -> pl.Expr:
-    """Number the sessions of one name from 1: rounds begin anew where a session ended.
+    """Number the sessions of one name from 1.
 
-    The positions of a list are of one round.
+    A session that ended and began anew counts rounds from the start. The positions of a list share
+    a round.
 
     >>> log = pl.DataFrame({"session": ["ann"] * 4, "round": [1, 2, 1, 2]})
     >>> log.select(generation(log)).to_series().to_list()
@@ -145,7 +146,7 @@ def generation(decisions: pl.DataFrame) -> pl.Expr:
 
 
 def numbered_sessions(decisions: pl.DataFrame) -> pl.DataFrame:
-    """Name each generation of a session: a session that ended and began anew is another one."""
+    """Name each generation of a session: one that ended and began anew is another session."""
     number = generation(decisions).cast(pl.String)
     return decisions.with_columns(
         pl.concat_str(pl.col("session"), pl.lit("#"), number).alias("session")
@@ -159,7 +160,7 @@ def first_visits(sessions: pl.DataFrame) -> pl.DataFrame:
 
 
 def users_of(session_ids: Sequence[str]) -> IntArray:
-    """Return a number for the name of each numbered session: sessions of one name are one user's.
+    """Number the users: sessions that share a name belong to one user.
 
     >>> users_of(["ann#1", "bob#1", "ann#2"])
     array([0, 1, 0])

@@ -1,8 +1,8 @@
 """The service's log: read from a cursor on, over HTTP or from the store, and kept by relearning.
 
 The kept log is one Parquet file, whose name holds the cursor up to which the log was read:
-`log-<cursor>.parquet`. A run reads the log after that cursor, writes a new file beside the old one
-and removes that. A crash leaves the old file, or both: then the one that was read further counts.
+`log-<cursor>.parquet`. A run reads the log after that cursor, writes a new file and removes the old
+one. A crash leaves the old file or both; of two files the one with the later cursor counts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Changes(NamedTuple):
     """The log after a cursor.
 
     Attributes:
-        decisions: new decisions with the rewards that count, and older ones that changed.
+        decisions: new and changed decisions with the rewards in force.
         rewards: `decision_id` and `REWARD_COLUMNS` of the last reward events, of any decisions.
         cursor: where the log ended.
     """
@@ -47,16 +47,14 @@ class Source(Protocol):
     """A log that can be read from a cursor on."""
 
     def read(self, since: str) -> Changes:
-        """Read the log after the cursor `since`; ValueError where it is one of another store."""
+        """Read the log after the cursor `since`; ValueError if the cursor is another store's."""
 
     def forgotten(self, decisions: Sequence[str]) -> set[str]:
-        """Return the ids of those decisions whose sessions were forgotten; ValueError where the
-        log cannot be read.
-        """
+        """Return the ids of forgotten decisions; ValueError if the log cannot be read."""
 
 
 class StoreSource:
-    """The store of a service, read beside it."""
+    """The store of a service, read while the service runs."""
 
     def __init__(self, store: str) -> None:
         self._store = store
@@ -121,7 +119,7 @@ def reward_table(entries: Sequence[RewardEntry]) -> pl.DataFrame:
 
 
 class Logged(NamedTuple):
-    """All decisions with the rewards that count, and the cursor where the log ended."""
+    """All decisions with the rewards in force, and the cursor where the log ended."""
 
     decisions: pl.DataFrame
     cursor: str
@@ -181,10 +179,10 @@ class KeptLog:
 
 
 def merged(kept: pl.DataFrame, new: pl.DataFrame, rewards: pl.DataFrame) -> pl.DataFrame:
-    """Return the kept decisions and the new ones, each once, with the rewards that count now.
+    """Return the kept and the new decisions, each once, with the rewards in force.
 
-    A decision of `new` replaces the kept one. `rewards` are of decisions kept or new: a row may
-    have been read before its reward came.
+    A new row of a decision replaces its kept row. `rewards` belong to kept or new decisions: a row
+    may have been read before its reward came.
     """
     both = pl.concat([kept, new], how="diagonal").unique("decision_id", keep="last")
     # earlier versions kept no users
@@ -201,7 +199,7 @@ def merged(kept: pl.DataFrame, new: pl.DataFrame, rewards: pl.DataFrame) -> pl.D
 
 
 def without(decisions: pl.DataFrame, forgotten: set[str]) -> pl.DataFrame:
-    """Return the decisions of sessions none of whose decisions was forgotten."""
+    """Return the decisions of sessions without any forgotten decision."""
     if not forgotten:
         return decisions
     gone = pl.col("decision_id").is_in(list(forgotten))
@@ -209,7 +207,7 @@ def without(decisions: pl.DataFrame, forgotten: set[str]) -> pl.DataFrame:
 
 
 def _one_of_each_session(decisions: pl.DataFrame) -> list[str]:
-    """Return one decision id of every generation of every session: sessions are forgotten whole."""
+    """Return one decision id of every session; a session is forgotten as a whole."""
     sessions = decisions.group_by("session", generation(decisions).alias("generation")).agg(
         pl.col("decision_id").last()
     )

@@ -1,4 +1,4 @@
-"""The gate: is the candidate better than the current model, on sessions that no fit has seen?"""
+"""Promotion: is the candidate better than the current model, on sessions that no fit has seen?"""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _LEAST_ERROR = 0.01  # of a difference per session, in units of a reward's noise
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """A policy, the reward model that DR uses for it, and the sessions as its catalogue sees them.
+    """A policy under comparison, its reward model for DR, and the log in its catalogue's terms.
 
-    The logs of both sides hold the same sessions in the same order.
+    Both sides' logs hold the same sessions in the same order.
     """
 
     policy: AnyPolicy
@@ -45,7 +45,7 @@ class Comparison:
     """The weights of two policies on the same log.
 
     Attributes:
-        weights: of the current policy and of the candidate.
+        weights: the weighted log of the current policy, then of the candidate.
         users: the user of each session, `(n_sessions,)`; None: sessions are independent.
     """
 
@@ -87,12 +87,12 @@ class Comparison:
     def clearest(self, least: int) -> int:
         """Return the horizon from `least` to `longest` at which a typical gain would be seen best.
 
-        Two policies earn the same where they choose the same. Where they do not, the gain of a
-        better model of states grows as sessions go on. So the gain of round t is taken in
-        proportion to t times the share of decisions on which they differ, and the error of a sum
-        over rounds is what noise of the same size in every reward gives it through the weights.
-        Both follow from the weights. No reward decides about the horizon: a choice by the
-        differences themselves would favour rounds in which the candidate was lucky.
+        Two policies earn the same where they choose the same. Elsewhere, the gain from a better
+        model of states grows with the round. So the gain of round t is assumed proportional to t
+        times the share of decisions on which the policies differ. The error of a sum over rounds is
+        computed from the weights, for noise of the same size in every reward. No reward influences
+        the horizon: a choice by the differences themselves would favour rounds in which the
+        candidate was lucky.
         """
         one, two = self.weights
         before = (one.previous_rho + two.previous_rho) / 2
@@ -143,25 +143,24 @@ def compare(
 
 @dataclass(frozen=True)
 class Verdict:
-    """The gate's answer.
+    """The answer: promote the candidate, or not.
 
     Attributes:
         activate: whether the interval's lower end exceeds the margin.
         reason: one sentence for people.
         difference: candidate minus current, reward per session in rounds 1..horizon.
-        stderr: of the difference.
-        low, high: the confidence sequence's interval, valid at every look.
-        current, candidate: the two estimates.
+        stderr: standard error of the difference. low, high: the confidence sequence's interval,
+        valid at every look. current, candidate: the two estimates.
         horizon: rounds that were compared.
         typical: rounds of a typical session, the median.
         n_sessions: held-out sessions; several sessions of one user count once.
         ess: the least effective sample size within the horizon, of both policies.
         sessions_needed: held-out sessions after which a difference as large as the measured one
             would be decided; None where it is decided, or the estimate is zero.
-        number: which candidate against the current model this is, counted from 1.
-        level: of the interval, 1 - alpha / (number (number + 1)).
+        number: the number of this candidate against the current model, from 1.
+        level: level of the interval, 1 - alpha / (number (number + 1)).
         tightest_at: sessions near which the confidence sequence is tightest.
-        identical: whether the difference is rounding and nothing else.
+        identical: whether the difference is nothing but rounding.
     """
 
     activate: bool
@@ -207,9 +206,9 @@ def judge(
     The estimate is SNDR. The interval is a confidence sequence, so that looking again after more
     sessions keeps its level for this candidate. It is about the rounds 1..h in which a gain would
     be seen best (`Comparison.clearest`), at least the share `compared` of a typical session. Where
-    weights do not carry so far, rounds are compared by the weights of their last rounds (see
-    `WeightedLog`), and the interval is wider. Over a whole session the candidate's estimate must be
-    above the margin too.
+    weights through whole sessions vary too much, rounds are compared by the weights of their last
+    rounds (see `WeightedLog`), and the interval is wider. Over a whole session the candidate's
+    estimate must be above the margin too.
 
     Args:
         current: the model and policy in use.
@@ -223,7 +222,7 @@ def judge(
             at every look.
         unrewarded: the reward of decisions without one; None: rewards that came are weighted up.
         users: the user of each session: sessions of one user are not independent.
-        seed: of the draws.
+        seed: random seed of the draws.
     """
     comparison = compare(current, candidate, unrewarded=unrewarded, users=users, seed=seed)
     typical = int(np.ceil(np.median(current.log.lengths)))
@@ -284,9 +283,9 @@ def judge(
 class _Gain(NamedTuple):
     """Candidate minus current in rounds 1..horizon, before its interval.
 
-    `window` is the number of last rounds whose weights were used, where weights do not carry
-    through a session; `doubt` is then how much the difference depends on the window. `whole` is
-    the difference in a whole session.
+    If weights through whole sessions vary too much, `window` is the number of last rounds whose
+    weights were used, and `doubt` how much the difference depends on it. `whole` is the difference
+    in a whole session.
     """
 
     horizon: int
@@ -298,9 +297,7 @@ class _Gain(NamedTuple):
 
 
 def _measure(comparison: Comparison, typical: int, least: int) -> _Gain:
-    """Return the difference in the rounds in which it would be seen best, `least` of them or more
-    if the weights carry so far.
-    """
+    """Return the difference in the rounds, `least` or more, in which a gain would be seen best."""
     longest = comparison.longest
     session = max(typical, longest)
     window = comparison.widest(session)

@@ -29,14 +29,14 @@ class Run:
             activated meanwhile, by hand. "planned": the run has not ended.
         why: one sentence.
         current, candidate: ids of the two models.
-        current_path: the name of the current model on the service, that of its folder.
+        current_path: the folder of the current model, by its name on the service.
         candidate_path: the candidate's folder.
         active_since: when the current model was activated, in seconds by the service's clock.
         options: settings of the run, apart from its folders.
         data: counts of decisions, sessions, held-out sessions, unrewarded decisions.
-        verdict: the gate's numbers.
+        verdict: the numbers of the comparison.
         groups: differences of the live groups since the last activation.
-        warnings: of the fit.
+        warnings: warnings of the fit.
         request_id: makes the activation idempotent.
         activated: when the candidate was activated, UTC; empty where it was not.
         cursor: where the log ended.
@@ -82,7 +82,7 @@ class Records:
         replace_file(path, f"{text}\n".encode())
 
     def latest(self, run: Run) -> Run:
-        """Return the record of this run as it was last written."""
+        """Return the last written record of this run."""
         return next((r for r in reversed(self.all()) if r.number == run.number), run)
 
     def finish(self, run: Run, **changes: Any) -> Run:

@@ -79,7 +79,7 @@ ASKED = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class LoopSettings:
     """Settings of the loop; the command line documents them."""
 
     work: Path
@@ -143,7 +143,7 @@ class Model:
 
     @property
     def clicks(self) -> ClickModel:
-        """The click model that its fit chose for lists."""
+        """The click model that the model's fit chose for lists."""
         return as_click_model(self.notes.get("click_model", Each.name))
 
     @property
@@ -172,11 +172,11 @@ class Model:
         return replace(self, model=model, catalogue=catalogue)
 
 
-Learn = Callable[[Sequence[str], Settings, Progress | None], Fit]
+Learn = Callable[[Sequence[str], LoopSettings, Progress | None], Fit]
 """A function from paths of logs to a fit; tests plant broken ones."""
 
 
-def learn(paths: Sequence[str], settings: Settings, progress: Progress | None) -> Fit:
+def learn(paths: Sequence[str], settings: LoopSettings, progress: Progress | None) -> Fit:
     """Fit a candidate to old logs and the training part of the service's log."""
     options = FitOptions(
         **settings.columns,
@@ -193,7 +193,7 @@ class Relearner:
     """Runs the loop in a work folder. A crash at any point leaves the service as it was."""
 
     def __init__(
-        self, settings: Settings, service: Client, source: Source, learner: Learn = learn
+        self, settings: LoopSettings, service: Client, source: Source, learner: Learn = learn
     ) -> None:
         self.settings = settings
         self.records = Records(settings.work)
@@ -336,9 +336,10 @@ class Relearner:
     ) -> Run:
         """Move from a start model to learned ones: pool rewards, try a learned model live, decide.
 
-        The log of a start model cannot judge others, as it soon holds a few actions only. So half
-        of the new sessions get the candidate, which takes over once they earn more. Rewards of
-        `learned` models are not pooled: they choose an action for the users who like it.
+        The log of a start model soon holds a few actions only, so it cannot judge other models.
+        Instead half of the new sessions get the candidate, which takes over once they earn more.
+        Rewards under `learned` models are not pooled, because such a model shows an action to the
+        users who like it.
         """
         last = next((r for r in reversed(runs) if _has_tried(r)), None)
         if trial is not None and (last is None or last.candidate != trial.model):
@@ -387,8 +388,8 @@ class Relearner:
     def _gain(
         self, trial: Swap, decisions: pl.DataFrame, number: int
     ) -> tuple[int, Interval | None]:
-        """Return how many sessions each model has at least, and the gain per session of the model
-        on trial, the `number`-th against the current one; None: there are too few to compare.
+        """Return the smaller number of sessions, and the trial's gain per session; None: too few.
+        The trial's model is the `number`-th candidate against the current one.
         """
         begun = datetime.fromtimestamp(trial.time, UTC)
         horizon = data.typical_rounds(decisions, begun)
@@ -495,8 +496,8 @@ class Relearner:
     ) -> Run:
         """Activate the candidate, unless the model it was compared with is no longer active.
 
-        An activation by hand wins. Where no answer comes the record stays "planned", and the next
-        run finds out whether the service has done it.
+        An activation by hand wins. If no answer comes, the record stays "planned", and the next run
+        finds out whether the service activated the candidate.
         """
         if self.settings.dry_run:
             return self.records.finish(run, outcome="dry run")
@@ -517,8 +518,7 @@ class Relearner:
         """Note how live groups do since the last activation; roll it back if one earns more.
 
         Groups are compared by the mean reward that the page shows, over the rounds of a typical
-        session before the activation. They need no weights, so that every round adds to what is
-        seen.
+        session before the activation. No weights are needed, so every round counts.
         """
         last = next(
             (r for r in reversed(runs) if r.decision == "activate" and r.outcome == "done"), None
@@ -557,10 +557,10 @@ class Relearner:
         return self._activate(run, model=last.current)
 
     def _settled(self, run: Run, swaps: Sequence[Swap]) -> Run:
-        """Record whether the service has activated what a run that was cut short had planned.
+        """Record whether the service has activated the candidate of a run that was cut short.
 
-        What it has not activated is not activated now: the log, the active model or the options may
-        have changed, so that this run judges anew.
+        A candidate that it has not activated is not activated now: the log, the active model or the
+        options may have changed, so this run judges anew.
         """
         if run.outcome != "planned":
             return run
@@ -585,8 +585,9 @@ class Relearner:
 
 
 def _versions(swaps: Sequence[Swap], active: str, pooled: Collection[str]) -> Sequence[Swap]:
-    """Return the activation of the active model; if its catalogue was changed since, rewards were
-    pooled into it, or a trial ended with it, of all its versions, the first one first.
+    """Return the activations of all versions of the active model, oldest first.
+
+    Another catalogue, pooled rewards and the end of a trial make another version.
     """
     whole = [swap for swap in swaps if swap.mode != "trial"]
     last = max(i for i, swap in enumerate(whole) if swap.model == active)
@@ -639,9 +640,9 @@ def _rewards(current: Model, decisions: pl.DataFrame, unrewarded: float | None) 
 
 
 def _pooled_rewards(runs: list[Run], model: str) -> int:
-    """Return how many rewards were pooled into this model, 1 at least: there must be some to pool.
+    """Return how many rewards were pooled into this model, at least 1.
 
-    Records of earlier versions do not say it.
+    Records of earlier versions lack the number.
     """
     counts = [r.data.get("pooled_rewards", 0) for r in runs if r.candidate == model]
     return max(counts, default=0) or 1
@@ -656,9 +657,7 @@ def _pooled_model(current: Model, rewards: pl.DataFrame) -> Any:
 
 
 def _judged_against(runs: list[Run], versions: Collection[str], candidate: str) -> list[Run]:
-    """Return the runs that judged other candidates against a version of the current model, and
-    might have activated them.
-    """
+    """Return the runs that judged another candidate against the current model, to activate it."""
     return [
         run
         for run in runs
@@ -670,8 +669,9 @@ def _judged_against(runs: list[Run], versions: Collection[str], candidate: str) 
 
 
 def _of_earlier_looks(runs: list[Run], activation: Run, setting: int) -> int:
-    """Return where the sequences of the groups since this activation are tightest: as at the first
-    look, because a sequence that is tuned anew does not hold its level.
+    """Return where the groups' sequences are tightest: the same place at every look.
+
+    A sequence that is tuned anew after the first look does not hold its level.
     """
     looks = (run.groups for run in runs if run.number > activation.number)
     kept = (one.get("tightest_at") for groups in looks for one in groups.values())
@@ -679,7 +679,7 @@ def _of_earlier_looks(runs: list[Run], activation: Run, setting: int) -> int:
 
 
 def _known_to_both(decisions: pl.DataFrame, current: Model, candidate: Model) -> pl.DataFrame:
-    """Return the sessions whose actions both models know; all, if callers bring features."""
+    """Return the sessions whose actions both models know; all sessions if callers send features."""
     if current.brings_features:  # actions are then given by features, not by ids
         return decisions
     return data.known_to(decisions, current.ids, candidate.ids)
@@ -698,9 +698,9 @@ def _policy_of(decisions: pl.DataFrame, model_ids: Collection[str]) -> str:
 
 
 def _exploring_like(playing: str, text: str) -> str:
-    """Return the policy with the exploration of the one that plays: the service will add it.
+    """Return the policy with the exploration of the active one, as the service will add it.
 
-    What is judged is what will be served. Weights are smaller, too: the log's own policy has none.
+    What is judged is what will be served, and importance weights are smaller.
     """
     explore = parse(playing)
     if explore.name != "Exploring" or parse(text).name == "Exploring":

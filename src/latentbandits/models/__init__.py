@@ -1,9 +1,9 @@
 """Models: frozen values that were learned offline, each with its own uncertainty.
 
-The models themselves are listed in `families`; the registry also knows those of other packages. A
-model's class holds its conjugate mathematics (likelihood, predictive density, posterior, sampler);
-`beliefs` holds what is the same for all models. So a new reward family is one class in one file,
-and no policy is written again for it.
+The models themselves are listed in `families`; the registry also knows the models of other
+packages. A model's class holds its conjugate mathematics (likelihood, predictive density,
+posterior, sampler); `beliefs` holds what is the same for all models. So a new reward family is one
+class in one file, and no policy is written again for it.
 """
 
 from typing import TYPE_CHECKING

@@ -68,7 +68,7 @@ def to_arrays(model: KnownModel) -> dict[str, NDArray[Any]]:
 
 
 def from_arrays(kind: str, arrays: Arrays) -> Model:
-    """Build the model of this kind that `to_arrays` took apart."""
+    """Build a model of this kind from the result of `to_arrays`."""
     values: dict[str, Any] = {}
     parts: dict[str, dict[str, NDArray[Any]]] = {}
     for name, array in arrays.items():
@@ -287,7 +287,7 @@ def _read_files(folder: Path) -> dict[str, bytes]:
 
 
 def _read(file: Path) -> bytes:
-    """Return what is in a regular file: a pipe or a device might have no end."""
+    """Return the content of a regular file; refuse others, which might have no end."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as opened:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -296,7 +296,7 @@ def _read(file: Path) -> bytes:
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return numbers that differ between a folder and the one that replaces it."""
+    """Return numbers by which a folder differs from its replacement."""
     try:
         status = folder.stat()
     except OSError:
@@ -320,7 +320,7 @@ def _model(path: Any, manifest: Mapping[str, Any], arrays: Mapping[str, Any]) ->
 
 
 def _named(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Return the arrays whose names have this prefix, without it."""
+    """Return the arrays whose names have this prefix, under names without the prefix."""
     return {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
 
 
@@ -498,7 +498,7 @@ class Catalogue:
         n_offsets: how many of the features are offsets of actions whose vectors are uncertain
             (see `models.growing`).
         averages: average reward of every action in the log, `(n_actions,)`, NaN where it has none;
-            the policy `popularity` shows the largest. None: it goes by the model's means.
+            the policy `popularity` shows the largest. None: `popularity` uses the model's means.
 
     >>> catalogue = Catalogue(["m1", "m2"], features=[[1.0, 0.2], [1.0, 0.7]])
     >>> catalogue.context(["m2"])
@@ -603,7 +603,7 @@ class Catalogue:
         return self._with(retired=gone)
 
     def sharing(self, other: Catalogue) -> Catalogue:
-        """Return this catalogue in the memory of `other`, where that one has its first actions."""
+        """Return this catalogue in the memory of `other`, if one begins like the other."""
         n = len(other)
         if self.ids[:n] != other.ids or self.names[:n] != other.names:
             return self
@@ -618,7 +618,7 @@ class Catalogue:
         return longer._with(retired=self.retired, n_offsets=self.n_offsets, averages=self.averages)
 
     def parts(self) -> dict[int, int]:
-        """Return the bytes of what catalogues may share, and of this one alone, by identity."""
+        """Return the bytes of the shared parts and of the rest of this catalogue, by identity."""
         parts = {id(self): 32 * len(self), self.places.shared: _BYTES_OF_ID * len(self)}
         if self._rows is not None:
             parts[id(self._rows)] = self._rows.nbytes

@@ -244,7 +244,7 @@ def above(name: str, array: FloatArray, least: float, why: str) -> None:
 
 
 def with_one_more(array: FloatArray, other: FloatArray, axis: int) -> FloatArray:
-    """Return a model's array with one more state, that of `other`, at the end of the axis."""
+    """Return a model's array with one more state, taken from `other`, at the end of the axis."""
     shape = list(array.shape)
     shape[axis] = 1
     return np.concatenate([array, np.broadcast_to(other, shape)], axis=axis)

@@ -1,4 +1,4 @@
-"""Click models: how a user looks at a list, and so what is observed of it and what it is worth.
+"""Click models: how a user looks at a list, which rewards are observed, and the list's value.
 
 A list has one reward per position, `(n_sessions, length)`. NaN is a reward that was not observed.
 See Chuklin, Markov & de Rijke (2015), Click Models for Web Search.
@@ -49,7 +49,7 @@ class ClickModel(ABC):
     def observed(self, rewards: FloatArray) -> FloatArray:
         """Return the rewards that were observed, and NaN for others.
 
-        ValueError if no user can have reacted so.
+        ValueError for reactions that the click model rules out.
         """
         if self.for_clicks:
             wrong = ~((rewards == 0) | (rewards == 1) | np.isnan(rewards))
@@ -61,7 +61,7 @@ class ClickModel(ABC):
         return rewards
 
     def react(self, attractions: FloatArray, uniform: FloatArray) -> FloatArray:
-        """Return what is observed of lists whose actions would have these rewards if looked at.
+        """Return the observed rewards of lists whose actions would have these rewards if looked at.
 
         `uniform` (n, length) are uniform random numbers, for users who may not look.
         """
@@ -72,7 +72,7 @@ class ClickModel(ABC):
         """Return the expected value of lists whose actions have these mean rewards: `(n,)`."""
 
     def best_value(self, means: FloatArray, length: int) -> FloatArray:
-        """Return the value of the best list of `length` actions, -inf marks those not eligible.
+        """Return the value of the best list of `length` actions; a mean of -inf is not eligible.
 
         >>> Cascade().best_value(np.array([[0.5, 0.1, 0.2]]), 2)
         array([0.6])
@@ -388,7 +388,7 @@ class PositionClicks(BernoulliArms):
         """Return clicks with their positions, counted from 0, as one number each.
 
         A click at position l (0, 1, ...) is l + 1, and no click is -l: without positions, rewards
-        of 0 and 1 are those of the first position.
+        of 0 and 1 belong to the first position.
         """
         if position is None:
             return reward

@@ -7,8 +7,8 @@ v_hat' theta_s by an offset of variance
 
     q[s] = w_s' C w_s + tr(C Sigma_s),        theta_s ~ N(w_s, Sigma_s).
 
-The offset is a feature of its own: its coordinate has the prior N(0, tau[s]^2), and the new action
-has the value g there, so that its reward variance grows by g^2 tau[s]^2 = q[s] on average over the
+The offset is one more feature: its weight has the prior N(0, tau[s]^2), and its value for the new
+action is g, so that the action's reward variance grows by g^2 tau[s]^2 = q[s] on average over the
 states. No other action has a value there, so that a reward for one new action says nothing about
 the offset of another. The cost of a session grows with the square of the number of coordinates:
 beyond `MOST_OFFSETS`, the vectors of further new actions are taken as certain.
@@ -70,7 +70,7 @@ def add_vectors(
     """Return a linear model and its catalogue with `m` more actions at the end.
 
     `vectors` are `(m, d)` with d the features of an action without offsets, `covariances`
-    `(m, d, d)`; None: the vectors are certain, as are those beyond `MOST_OFFSETS`.
+    `(m, d, d)`; None: the vectors are certain. Vectors beyond `MOST_OFFSETS` are always certain.
 
     >>> from latentbandits import LinearGaussian
     >>> model = LinearGaussian([[1.0]], noise=0.5, covariances=[[[0.5]]])
@@ -107,7 +107,7 @@ def add_vectors(
 def add_average(
     model: Any, catalogue: Catalogue, ids: Sequence[str], names: Sequence[str] | None = None
 ) -> tuple[Any, Catalogue]:
-    """Return model and catalogue with new actions about which nothing is known.
+    """Return model and catalogue with new actions that have no known attributes or rewards.
 
     A new action has the mean of the average action in each state. Its variance is the variance
     between actions plus the average prior variance of an action.

@@ -30,9 +30,9 @@ def register(kind: ModelClassT) -> ModelClassT:
 
     `kind` is a class that satisfies the protocol `Model` or `KnownModel`. To be saved it must be
     a dataclass whose fields are also the names of its constructor's arguments, and whose values
-    are arrays, numbers, models or tuples of models. The name is that of the class. It can be used
-    as a decorator. A class attribute `summary` puts it into the table of models, and a class
-    method `random` into the experiment `families`.
+    are arrays, numbers, models or tuples of models. The name is the class's. It can be used as a
+    decorator. A class attribute `summary` puts it into the table of models, and a class method
+    `random` into the experiment `families`.
 
     >>> from dataclasses import dataclass
     >>> from latentbandits import GaussianArms

@@ -22,8 +22,8 @@ _MOST_DRAWN = 24  # actions of a picture
 class ShownModel(Shown):
     """Base class of models: a notebook shows their states and mean rewards.
 
-    Rewards of a model with features are those of an action with one feature 1 and all others 0:
-    the weights of a linear model. A model with an instance for each session shows the first.
+    A model with features is shown by actions with one feature 1 and all others 0: the weights of a
+    linear model. A model with an instance for each session shows the first.
     """
 
     def _headline(self) -> str:

@@ -49,7 +49,7 @@ class Chosen(Generic[Action]):
 class ChosenList(Generic[Action]):
     """One list for one session; give it back to `update` with the rewards of its positions.
 
-    `propensities` are those of each action given the actions above it.
+    `propensities` are the probabilities of each action given the actions above it.
     """
 
     actions: tuple[Action, ...]
@@ -65,10 +65,10 @@ class Agent(Shown, Generic[Action]):
 
     Args:
         policy: any policy.
-        seed: of the agent's randomness, or a generator.
+        seed: seed of the agent's randomness, or a generator.
         click_model: how users look at a list, "each", "cascade" or a `ClickModel`.
-        catalogue: ids and features of the actions. The agent then speaks of actions by their ids;
-            without it, by their indices.
+        catalogue: ids and features of the actions. With it the agent names actions by their ids,
+            without it by their indices.
 
     If the policy's model has a gate (`fit(..., user_features=[...])`), the first `decide` of a
     session may state the user's attributes by name.
@@ -254,8 +254,8 @@ class Agent(Shown, Generic[Action]):
     def reward(self, session_id: Hashable, action: Action, reward: float) -> None:
         """Learn the reward of an action that `decide` chose for this session.
 
-        Of several decisions for the same action, the earliest without a reward gets it. ValueError
-        if none waits for one.
+        If several decisions chose the action, the earliest one without a reward gets it. ValueError
+        if all have a reward.
         """
         waiting = self._waiting.get(session_id, [])
         for chosen in waiting:
@@ -332,7 +332,7 @@ class Agent(Shown, Generic[Action]):
         return ids, np.concatenate([np.asarray(one)[:1] for one in found])
 
     def _state(self, session_id: Hashable, user: Row) -> None:
-        """Take the attributes of a session's user, which the first `decide` states."""
+        """Set the attributes of a session's user, which the first `decide` gives."""
         if session_id in self._beliefs:
             known = self._users.get(session_id)
             if known != user:
@@ -362,7 +362,7 @@ def load_agent(
     Args:
         path: a folder that `fit` or `save` wrote.
         policy: the name of another policy, with options: "mmGreedy", "UCB1(scale=0.5)".
-        seed: of the agent's randomness, or a generator.
+        seed: seed of the agent's randomness, or a generator.
 
     >>> import tempfile
     >>> from latentbandits import GaussianArms, save

@@ -162,7 +162,7 @@ class CheckedPolicy(Policy[BeliefT], ABC):
 
 
 class Wrapper(CheckedPolicy[BeliefT], ABC):
-    """The frame of a policy around another one, `_inner`, whose properties it passes on."""
+    """Base class of a policy around another one, `_inner`, with the properties of the inner one."""
 
     @property
     @abstractmethod
@@ -193,7 +193,7 @@ class Wrapper(CheckedPolicy[BeliefT], ABC):
 
 
 class LargestScore(CheckedPolicy[BeliefT], ABC):
-    """The frame of a policy that plays the action of the largest score, ties at random."""
+    """Base class of policies that play the action of the largest score, ties at random."""
 
     row_wise: ClassVar[bool] = True
 

@@ -147,8 +147,8 @@ class Popularity(_Unpersonalised):
 
     Args:
         model: gives the mean reward of every action in every state, and the states' prior.
-        averages: average reward of every action in a log, `(n_actions,)`. Where it is NaN, and for
-            actions beyond its end, the model's mean is used; so it is if actions have features.
+        averages: average reward of every action in a log, `(n_actions,)`. The model's mean is used
+            where it is NaN, for actions beyond its end, and if actions have features.
 
     >>> from latentbandits.models import GaussianArms
     >>> policy = Popularity(GaussianArms([[0.9, 0.1, 0.6], [0.2, 0.8, 0.6]], noise=0.5))
@@ -240,7 +240,7 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
         return ExpertWeights(np.zeros(shape), np.zeros(shape), np.zeros(shape[0]))
 
     def shift_state_prior(self, belief: ExpertWeights, shift: FloatArray) -> ExpertWeights:
-        """Return the belief as it is: weights follow from losses alone, and have no prior."""
+        """Return the belief unchanged: the weights follow from losses alone, without a prior."""
         return belief
 
     def _advice(self, n: int, context: Context, eligible: BoolArray | None) -> FloatArray:
@@ -291,7 +291,7 @@ def build_ucb1(n_actions: int, noise: float = 1.0, scale: float | None = None) -
 
 
 def build_uniform(model: KnownModel | None = None, n_actions: int | None = None) -> Uniform:
-    """Build Uniform on the actions of the model; without a model, on so many actions."""
+    """Build Uniform on the actions of the model, or without a model on `n_actions`."""
     if model is not None:
         return Uniform(model)
     if n_actions is None:
@@ -306,7 +306,7 @@ def build_exp4(
     rate: float | None = None,
     items: FloatArray | None = None,
 ) -> EXP4:
-    """Build EXP4, whose losses are scaled by the declared range, or by that of the model."""
+    """Build EXP4 with losses scaled by the declared range, or else by the model's range."""
     rewards = likely_rewards(model, items) if reward_range is None else reward_range
     low, high = rewards or (0.0, 1.0)
     return EXP4(model, (low, high), horizon, rate)

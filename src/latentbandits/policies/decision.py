@@ -184,7 +184,7 @@ def check_state(decision: Decision, n_states: int) -> IntArray:
 
 
 class StreamPerSession(ABC):
-    """A generator that draws the numbers of each session from a stream of the session's own."""
+    """A generator with a separate stream of numbers for each session."""
 
     @abstractmethod
     def random_where(self, tied: BoolArray, size: tuple[int, ...]) -> FloatArray:
@@ -250,8 +250,9 @@ def count_first(
     policy: str,
     rng: np.random.Generator,
 ) -> Decision:
-    """Play the best action of the first draw of each session; its propensity is the share of all
-    draws, this one included, that have the same best action: it is never zero.
+    """Play the best action of each session's first draw; count all draws for its propensity.
+
+    The share of draws with the same best action is never zero, because the first one counts.
     """
     action = pick_best_of_draws(rewards, eligible, rng)
     chance = (action == action[:, :1]).sum(axis=1) / action.shape[1]

@@ -1,4 +1,4 @@
-"""Lists: choose an ordered list of actions, and learn from what was observed of it.
+"""Lists: choose an ordered list of actions, and learn from the observed positions.
 
 Position l of a cascade matters only if nothing above it was clicked. So its action is the one that
 the policy decides after rewards of 0 for the positions above: the list is the session's own policy,
@@ -67,7 +67,7 @@ class ListDecision:
 
     @property
     def propensity_kind(self) -> PropensityKind:
-        """The kind of the propensities: that of the first position that is not exact."""
+        """The kind of the propensities: the kind of the first position that is not exact."""
         kinds = [one.propensity_kind for one in self.positions]
         return next((kind for kind in kinds if kind != "exact"), "exact")
 
@@ -98,7 +98,7 @@ class ListDecision:
         )
 
     def at(self, position: IntArray) -> Decision:
-        """Return the decision of each session at a position of its own, `(n_sessions,)`."""
+        """Return the decision of each session at its entry of `position`, `(n_sessions,)`."""
         if (position == position[0]).all():
             common: Decision = self.positions[position[0]]
             return common
@@ -139,7 +139,7 @@ def decide_list(
 
     Args:
         policy: any policy.
-        belief: of n sessions.
+        belief: belief of n sessions.
         context: as in `policy.decide`.
         rng: the source of all randomness.
         length: number of positions.
@@ -195,7 +195,7 @@ def unroll(
 
 @dataclass(eq=False)
 class CountedDraws:
-    """Decides the positions of a list, and counts their propensities in one set of posterior draws.
+    """Decide the positions of a list, and count their propensities in one set of posterior draws.
 
     The first position is decided as `decide_counting` does, each further one by a draw from the
     belief after the positions above. That belief is the first one with the mean rewards theta of
@@ -257,14 +257,14 @@ def update_list(
     """Return the belief after the rewards of a list, `(n_sessions, length)`; NaN: not observed.
 
     Time moves on once for a list, after its last observed position. It stands still for a session
-    of which nothing was observed. What follows the click of a cascade is never taken as observed.
+    of which nothing was observed. Positions below the click of a cascade count as not observed.
 
     Args:
         policy: the policy that decided.
-        belief: of n sessions.
+        belief: belief of n sessions.
         context: as in `decide_list`.
         decision: what `decide_list` returned, or `ListDecision.logged(actions)`.
-        rewards: of every position; NaN where nothing was observed.
+        rewards: reward of every position; NaN where nothing was observed.
         click_model: as in `decide_list`.
 
     >>> from latentbandits import BernoulliArms, mTS
@@ -301,7 +301,7 @@ def update_list(
 
 
 def check_click_model(policy: AnyPolicy, clicks: ClickModel) -> None:
-    """Raise ValueError if the policy cannot learn from what the click model lets it observe."""
+    """Raise ValueError if the policy cannot learn from what the click model reveals."""
     if clicks.for_clicks and not policy.for_clicks:
         raise ValueError(
             f"the click model {clicks.name!r} is for rewards of 0 and 1, and the model of "
@@ -349,8 +349,8 @@ def _rewards(decision: ListDecision, rewards: ArrayLike) -> FloatArray:
 def _where(learns: BoolArray, after: Any, before: Any) -> Any:
     """Return the belief `after` for the sessions that are marked, else `before`.
 
-    Where a belief keeps its rewards, and those of the marked sessions have become more, NaN stands
-    for a reward that other sessions do not have.
+    If a belief keeps all rewards, and the marked sessions have more of them now, NaN fills the gap
+    of the other sessions.
     """
 
     def choose(new: Any, old: Any) -> Any:

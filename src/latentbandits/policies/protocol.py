@@ -1,8 +1,8 @@
-"""The protocol of a policy: a frozen value with three pure methods, and what it may say of itself.
+"""The protocol of a policy: a frozen value with three pure methods, and optional members.
 
 `Policy` is the base class: every member but `init`, `decide` and `update` has a default. A class of
-somebody else needs these three methods and nothing else, and need not inherit: whoever takes a
-policy calls `adopt` once, which adds the defaults.
+another package needs only these three methods and need not inherit: functions that receive a policy
+call `adopt` once, which adds the defaults.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Asked(NamedTuple):
 
 
 class ThreeMethods(Protocol[BeliefT]):
-    """The methods that a policy of somebody else must have; `Policy` documents them."""
+    """The methods that every policy must have; `Policy` documents them."""
 
     def init(self, n_sessions: int = 1) -> BeliefT: ...
 
@@ -87,18 +87,18 @@ class Policy(ABC, Generic[BeliefT]):
 
     @cached_property
     def model_or_none(self) -> KnownModel | None:
-        """The model that it was given, or made for itself; None if it has none."""
+        """The policy's model, given or made by the policy; None if it has none."""
         return None
 
     @cached_property
     def for_clicks(self) -> bool:
-        """Whether it can learn from clicks: its model has rewards of 0 and 1, or it has none."""
+        """Whether it can learn from clicks: it has no model, or one with rewards of 0 and 1."""
         model = self.model_or_none
         return model is None or with_defaults(model).support == BINARY
 
     @cached_property
     def learns_unseen(self) -> bool:
-        """Whether it learns from positions of which nobody knows whether they were looked at."""
+        """Whether it learns from positions that the user may not have looked at."""
         return False
 
     @cached_property
@@ -123,7 +123,7 @@ class Policy(ABC, Generic[BeliefT]):
         """Choose an eligible action for every session.
 
         Args:
-            belief: of n sessions.
+            belief: belief of n sessions.
             context: None, or features `(n, n_actions, n_features)`; a `Visit` for a policy that
                 learns across users.
             rng: the source of all randomness.
@@ -150,16 +150,17 @@ class Policy(ABC, Generic[BeliefT]):
         """Return the belief after the rewards `(n,)` of one position of a list.
 
         Within a list time stands still: a state that moves, a discount and a number of rounds
-        advance with the last position alone. `update` is right for a policy without any of them.
+        advance with the last position alone. The default, `update`, is right for policies without
+        any of these.
 
         Args:
             belief: of n sessions.
             context: as in `update`.
-            decision: the action of this position, and those that were eligible for it.
+            decision: the action of this position, and the actions that were eligible for it.
             reward: of this position.
             last: whether no other position of this list follows.
-            looked: P(the user looked at this position), `(n,)`, where nobody knows whether they
-                did; None: they did.
+            looked: P(the user looked at this position), `(n,)`, where that is unknown; None: they
+                did.
         """
         if looked is not None:
             raise ValueError(hidden_looks(self.name))
@@ -216,7 +217,7 @@ class Policy(ABC, Generic[BeliefT]):
         *,
         eligible: ArrayLike | None = None,
     ) -> Decision:
-        """Decide with propensities from `draws` counted draws, where they are quicker to have."""
+        """Decide with propensities counted from `draws` draws, if that is quicker than `decide`."""
         return self.decide(belief, context, rng, eligible=eligible)
 
     def draw_rewards(
@@ -263,7 +264,7 @@ _METHODS = ("init", "decide", "update")
 
 
 class Adopted(Policy[Any], StandsFor):
-    """The wrapper of a policy that is no `Policy`: it adds the defaults of the members it lacks.
+    """The wrapper of a policy that does not inherit from `Policy`: it adds the missing members.
 
     Members that the wrapped policy defines itself are passed on. If it has fields `model` and
     `n_actions`, these are its model and its number of actions.
@@ -311,7 +312,7 @@ def is_policy(value: object) -> bool:
 
 
 def adopt(policy: AnyPolicy | ThreeMethods[Any], taker: str = "this") -> AnyPolicy:
-    """Return a policy with all members of `Policy`; TypeError, which names `taker`, if it is none.
+    """Return a policy with all members of `Policy`; TypeError naming `taker` if it is no policy.
 
     >>> from latentbandits import UCB1
     >>> adopt(UCB1(3)).name
@@ -330,7 +331,7 @@ def adopt(policy: AnyPolicy | ThreeMethods[Any], taker: str = "this") -> AnyPoli
 
 
 def begin(policy: AnyPolicy, users: Sequence[Row | None]) -> Any:
-    """Return the belief of new sessions, one for each user; None: nothing is known of the user.
+    """Return the belief of new sessions, given each user's attributes; None: none are known.
 
     Policies that keep no posterior over states (mUCB, UCB1, LinTS, ...) and models without a gate
     begin with `policy.init`.

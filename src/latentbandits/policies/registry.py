@@ -168,7 +168,7 @@ class Entry:
 
     @cached_property
     def builder(self) -> Callable[..., AnyPolicy | ThreeMethods[Any]]:
-        """`build`, imported."""
+        """The builder; one that `build` names by text is imported."""
         if not isinstance(self.build, str):
             return self.build
         module, _, name = self.build.partition(":")

@@ -96,7 +96,7 @@ class Windowed(NamedTuple):
 
 
 class Contributions(NamedTuple):
-    """Rounds that add to one cell each: to an action's for UCB1, to a state's for mUCB, mmUCB."""
+    """Rounds that add to one cell each: the action's for UCB1, the state's for mUCB and mmUCB."""
 
     cell: IntArray  # (n_sessions, ...)
     times: FloatArray
@@ -125,7 +125,7 @@ class _Forgetting(Wrapper[ForgettingT], ABC, Generic[ForgettingT]):
 
     @property
     def _inner(self) -> CheckedPolicy[Any]:
-        """The policy on sums: LinUCB's own belief is their solution."""
+        """The policy on sums. LinUCB becomes `SummedLinUCB`, because its belief is not a sum."""
         policy = self.policy
         return SummedLinUCB(policy) if isinstance(policy, LinUCB) else policy
 
@@ -148,7 +148,7 @@ class _Forgetting(Wrapper[ForgettingT], ABC, Generic[ForgettingT]):
 
     @abstractmethod
     def _add(self, belief: ForgettingT, contribution: Any, moves: bool) -> ForgettingT:
-        """Return the belief after `contribution` to its sums; `moves`: after one more round."""
+        """Return the belief with `contribution` added to its sums; `moves`: and one more round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,11 +274,11 @@ class Exploring(Wrapper[Any]):
     then "explored".
 
     Args:
-        policy: any policy. One of your own that has three methods only and takes no context needs
-            an attribute `n_actions`.
+        policy: any policy. A policy with only the three methods and no context needs an attribute
+            `n_actions`.
         e: probability of exploring, above 0 and at most 1.
-        draws: how many draws estimate p where the policy has no closed form and no number of its
-            own (`propensity_draws`).
+        draws: number of draws that estimate p if the policy has no closed form and no
+            `propensity_draws`.
 
     >>> from latentbandits import GaussianArms, mTS
     >>> policy = Exploring(mTS(GaussianArms([[0.9, 0.1], [0.8, 0.2]], noise=0.5)), e=0.1)
@@ -366,7 +366,7 @@ class Exploring(Wrapper[Any]):
         return ActionProbabilities(values, inner.kind if inner.kind in _CERTAIN else "explored")
 
     def _decided(self, belief: Any, asked: Asked) -> _Decided:
-        """Decide by the inner policy, with p(a) of all actions."""
+        """Decide by the inner policy; also return the probability of every action."""
         policy, (context, eligible, rng) = self._inner, asked
         known = policy.action_probabilities(belief, context, rng, eligible=eligible)
         if known is None or known.kind in ("none", "counted"):

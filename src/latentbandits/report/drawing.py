@@ -63,7 +63,7 @@ def new_figure(height: float, title: str = "", width: float = WIDTH) -> Figure:
 
 
 def plain(axes: Axes, x: str = "", y: str = "", title: str = "") -> None:
-    """Give the panel a light grid, no box, numbers without an offset, and what is not empty."""
+    """Give the panel a light grid, no box, numbers without an offset, and the given labels."""
     from matplotlib.ticker import ScalarFormatter
 
     if x:

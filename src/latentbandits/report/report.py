@@ -36,7 +36,7 @@ class Estimate(NamedTuple):
     def __format__(self, sign: str) -> str:
         """Show two digits of the error and as many of the mean; "too few runs" if there is none.
 
-        `sign` "+" shows that of the mean.
+        With `sign` "+" a positive mean has a plus.
 
         >>> f"{Estimate(0.05841, 0.0057):+}"
         '+0.0584 ±0.0057'
@@ -52,7 +52,7 @@ class Estimate(NamedTuple):
     def from_values(cls, values: FloatArray, n_groups: int = 1) -> Estimate:
         """Estimate the mean of `values`, which are `n_groups` consecutive groups of equal size.
 
-        Variance between groups beyond that of their members increases the standard error.
+        If groups vary more than their members explain, the standard error is larger.
 
         >>> print(Estimate.from_values(np.array([1.0, 2.0, 3.0, 4.0]), n_groups=2))
         2.5 ±1.0
@@ -81,7 +81,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows for a terminal; of `one_line`, cells are cut where the terminal is too narrow."""
+    """Rows for a terminal; with `one_line`, cells are cut where the terminal is too narrow."""
 
     title: str
     columns: tuple[str, ...]

@@ -149,10 +149,10 @@ def _models(tables: SqlReader) -> Iterator[str]:
 
 
 def _versions(library: Library, model: str) -> Iterator[ServedModel]:
-    """Yield a model, then with the actions that it lacked, the latest first.
+    """Yield a model as it is, then grown by the actions that it lacked, newest first.
 
-    A session that played an action of another model has a belief of the model grown by all actions
-    that there were when the snapshot was written.
+    A session that played an action of another model has a belief on the grown model, grown by all
+    actions that existed when the snapshot was written.
     """
     yield library.served(model)
     yield library.grown(model)
@@ -167,7 +167,7 @@ def _snapshots(
 
     @cache
     def library(policy: str) -> Library:
-        """Return the models as the engine serves them with the policy of a snapshot."""
+        """Return the models, served with the policy of a snapshot."""
         made = Library(cast(Store, tables), EngineSettings(policy=policy))
         made.refresh()
         return made
@@ -204,7 +204,7 @@ def _snapshots(
 
 
 def _decoded(snapshot: SnapshotRow, models: Iterator[ServedModel]) -> tuple[ServedModel, Any]:
-    """Return the first of the models that the belief of a snapshot is one of, and the belief."""
+    """Return the first model that the snapshot's belief fits, and the belief."""
     wrong: list[BeliefError] = []
     for served in models:
         try:

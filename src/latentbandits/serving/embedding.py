@@ -27,13 +27,13 @@ def embed(
 ) -> Embedded:
     """Return the decision service as an ASGI app that any other ASGI app can mount.
 
-    `model` is a model, the folder of a saved one, or None for the one that the store has active.
-    `store` is memory, sqlite:PATH or postgresql://...; `settings` are those of `serve`. Access
-    control is left to the outer app unless `keys` are given; every Host is answered. What needs an
-    admin key, such as activating a model, is refused without keys: with `authenticated=True` you
-    say that the outer app lets only administrators reach it.
+    `model` is a model, the folder of a saved model, or None for the store's active model. `store`
+    is memory, sqlite:PATH or postgresql://...; `settings` are the settings of `serve`. Access
+    control is left to the outer app unless `keys` are given; every Host is answered. Without keys,
+    requests that need an admin key (such as activating a model) are refused, unless
+    `authenticated=True` promises that the outer app lets only administrators reach them.
 
-    The policy `auto`, the default, is the one that the fit of a saved model recommends. For other
+    The default policy, `auto`, is the policy that the fit of a saved model recommends. For other
     models it is mmTS: nothing is tuned here, because your app would start seconds later. Give
     `policy="mmBayesUCB(quantile=0.9)"`, say, or the winner of `tune`.
 

@@ -20,7 +20,7 @@ class Invalid(Refused):
 
 
 class UnknownCursor(Invalid, ValueError):  # noqa: N818 - an answer, not a fault
-    """A cursor of another log than this one: of another store, or of events that it lost."""
+    """The cursor belongs to another store, or to events that this store has lost."""
 
     code = "unknown_cursor"
 
@@ -77,4 +77,4 @@ class Damaged(StoreUnavailable):
 
 
 class StoreError(ValueError):
-    """A store that cannot be opened: held by another process, from a newer version, no store."""
+    """A store that is held by another process or of a newer version, or no store at all."""

@@ -53,9 +53,7 @@ _NUMBERED = polars.Schema({**SCHEMA, **dict.fromkeys(_TIMES, polars.Int64())})
 
 
 class Exported(NamedTuple):
-    """The number of rows, how many of them are decisions of earlier exports, and the cursor that
-    the next export continues from.
-    """
+    """The numbers of rows and of decisions exported before, and the next export's cursor."""
 
     rows: int
     again: int
@@ -70,10 +68,10 @@ def export(
 ) -> Exported:
     """Write the decisions after the cursor `since` to a Parquet, CSV or JSONL file.
 
-    A decision that was in an earlier export is written again where its reward came, or was
-    corrected, after it: rows of one `decision_id` in a later file replace those in an earlier
-    one. The file holds the log as it was when the export began: what is committed meanwhile is
-    in the next one. Pages are read and written one at a time. The file appears when it is complete.
+    If a decision's reward came, or was corrected, after an earlier export, the decision is written
+    again: rows of one `decision_id` in a later file replace its rows in earlier files. The file
+    holds the log at the moment the export began; later commits are in the next export. Pages are
+    read and written one at a time. The file appears when it is complete.
     """
     target = Path(out)
     if target.suffix not in FORMATS:

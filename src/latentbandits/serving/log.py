@@ -67,11 +67,11 @@ class Cursors(msgspec.Struct, frozen=True):
         return f"{self.store_id.hex()}-{position:016x}"
 
     def position(self, cursor: str, end: int, name: str = "since") -> int:
-        """Return the position of a cursor, 0 of the empty one; `end` is the last one there is.
+        """Return the position of a cursor, 0 for an empty one; `end` is the last position.
 
         Raises:
-            Invalid: it is no cursor.
-            UnknownCursor: it is one of another store, or of events that this store does not have.
+            Invalid: the text is no cursor. UnknownCursor: the cursor belongs to another store, or
+            to events that this store does not have.
 
         >>> Cursors(b"abcd").position("61626364-0000000000000011", end=20)
         17
@@ -110,8 +110,8 @@ class Cursors(msgspec.Struct, frozen=True):
     def span(self, reader: LogReader, since: str, until: str) -> tuple[int, int]:
         """Return the positions after which and up to which the log is read.
 
-        Without `until` it is read up to what is committed now: the first page decides, and the
-        others take its end, so that together they are the log at one moment.
+        Without `until` the log is read up to the last commit. Pages after the first pass the first
+        page's end, so that together they are the log at one moment.
         """
         end = reader.end()
         begin = self.position(since, end)
@@ -119,7 +119,7 @@ class Cursors(msgspec.Struct, frozen=True):
 
 
 def forgotten(reader: LogReader, decisions: Sequence[str]) -> list[str]:
-    """Return the ids of those decisions that the store no longer has, or never had."""
+    """Return the ids of decisions that the store no longer has or never had."""
     orders = {}
     for text in decisions:
         with suppress(NotFound):
@@ -131,7 +131,7 @@ def forgotten(reader: LogReader, decisions: Sequence[str]) -> list[str]:
 def event_fields(
     row: DecisionRow, reward: RewardRow | None, *, is_new: bool
 ) -> list[dict[str, Any]]:
-    """Return the fields of `Event` for each position of a decision, with the reward that counts.
+    """Return the fields of `Event` for each position of a decision, with the reward in force.
 
     `is_new`: the model lacks an action of the decision.
     """

@@ -183,7 +183,7 @@ class LoggedEvent(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One round of a session, as the log has it, with the reward that counts now.
+    """One round of a session in the log, with the reward in force.
 
     Each position of a list is an event: `list_id` is the `decision_id` of the list.
     """
@@ -212,7 +212,7 @@ class LogEntry(Event, frozen=True, kw_only=True):
     """One decision with all that evaluation and learning need; of a list, one of its positions.
 
     `eligible` has none of the actions above a position, and `reward` is null where nothing was
-    observed there. `user` is the one whom the request named: the session is then a population.
+    observed there. `user` is the user whom the request named; the session is then a population.
     """
 
     session: str
@@ -255,13 +255,13 @@ decode_observed = msgspec.json.Decoder(list[float | None]).decode
 
 
 def positions(row: DecisionRow) -> list[DecisionRow]:
-    """Return the decision of each position of a list, from the top; of no list, the row itself."""
+    """Return the decision at each position of a list, from the top; else the row itself."""
     below = () if row.below is None else _decode_shown(row.below)
     return [row, *(msgspec.structs.replace(row, **msgspec.structs.asdict(one)) for one in below)]
 
 
 def shown_actions(row: DecisionRow) -> list[str]:
-    """Return the actions of a list, from the top; of no list, its one action."""
+    """Return the actions of a list, from the top; for a decision without a list, the one action."""
     if row.below is None:
         return [row.action]
     return [row.action, *(one.action for one in _decode_shown(row.below))]
@@ -293,7 +293,7 @@ def position_id(list_id: str, position: int) -> str:
 
 
 def parse_decision_id(text: str) -> tuple[int, int]:
-    """Return order and token; NotFound where no decision can have this id.
+    """Return the order and token in an id; NotFound if no decision can have this id.
 
     The id of a position of a list names the list.
     """

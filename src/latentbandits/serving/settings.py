@@ -1,4 +1,4 @@
-"""Every setting of the service: one list for flags, the TOML file, the environment and --help."""
+"""Every setting of the service, stated once for flags, file, environment and --help."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOISES = 5.0  # rewards may exceed the data by at least this many standard devi
 
 
 class Group(NamedTuple):
-    """A share of all sessions that gets a policy of its own."""
+    """An experiment group: a share of all sessions, and the policy that they get."""
 
     name: str
     policy: str
@@ -191,8 +191,8 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     def side_groups(self) -> tuple[Group, ...]:
         """Return the groups beside the main one.
 
-        The first is `holdout`, by its own settings; where they give it no share, a group of that
-        name among `groups` takes its place.
+        The first is `holdout`, from the settings `holdout_share` and `holdout_policy`; if its share
+        is 0, a group named `holdout` among `groups` takes its place.
         """
         named = parse_groups(self.groups)
         if self.holdout_share == 0 and any(group.name == HOLDOUT for group in named):
@@ -237,7 +237,7 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             raise ValueError(f"reward_default: {self.out_of_range(default)}")
 
     def limits(self, usual: RewardRange) -> RewardRange:
-        """Return the range of rewards that are accepted, where `usual` is that of the model."""
+        """Return the range of accepted rewards; `usual` is the model's range."""
         return RewardRange(
             usual.low if self.reward_min is None else self.reward_min,
             usual.high if self.reward_max is None else self.reward_max,

@@ -31,7 +31,7 @@ _log = logging.getLogger("latentbandits")
 
 
 def lacks_policy(engine: Engine, row: ModelRow) -> bool:
-    """Return whether a group's policy is `auto` and this model has no policy for it.
+    """Return whether a group's policy is `auto` and this model has no tuned or recommended policy.
 
     Call it inside a transaction. A model that was active before keeps its policy.
     """
@@ -42,7 +42,7 @@ def lacks_policy(engine: Engine, row: ModelRow) -> bool:
 
 
 def tune_row(row: ModelRow) -> Tuning:
-    """Tune a policy for a model in a few processor seconds, among those without a horizon.
+    """Tune a policy for a model in a few processor seconds, among the policies without a horizon.
 
     ValueError, TypeError or TimeoutError if no policy can be tuned.
     """
@@ -69,7 +69,7 @@ def tune_row(row: ModelRow) -> Tuning:
 
 
 def tune_apart(row: ModelRow, seconds: float) -> str | None:
-    """Return the policy that another process tunes for a model; None, and a warning, if none is.
+    """Tune in another process, and return the policy; on failure warn, and return None.
 
     The process is ended after `seconds`.
     """

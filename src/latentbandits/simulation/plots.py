@@ -44,7 +44,7 @@ def draw_curves(
 ) -> None:
     """Draw a moving average for each policy, with its standard error.
 
-    `window` is its number of rounds; None: a tenth of them all, at most 10.
+    `window` is the number of rounds that are averaged; None: a tenth of all rounds, at most 10.
     """
     from matplotlib.ticker import MaxNLocator
 

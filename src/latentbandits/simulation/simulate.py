@@ -74,7 +74,7 @@ class Showing:
 
 @dataclass(frozen=True)
 class _Job:
-    """The input of a worker process; its results depend on nothing else."""
+    """The input of a worker process, on which alone its results depend."""
 
     policies: Mapping[str, AnyPolicy | PolicyMaker]
     environment: Environment
@@ -127,9 +127,9 @@ def simulate(
         **showing: `replacement`, `length` and `click_model`. With `replacement` (the default) a
             policy can choose an action again in the same run. Otherwise regret is measured against
             the best action in round 1, the second best in round 2 and so on, and all rounds of a
-            run must have the same actions. `length` is that of the list of actions that a policy
-            shows in every round; None, the default: single actions. Rewards are then the true
-            values of lists, and regret that against the best list. `click_model` says how users
+            run must have the same actions. `length` is the number of actions in the list that a
+            policy shows in every round; None, the default: single actions. Rewards of lists are
+            their true values, and regret is against the best list. `click_model` says how users
             look at a list: "each", "cascade" or a `ClickModel`.
 
     >>> from latentbandits import UCB1, mTS
@@ -429,10 +429,10 @@ def lower_tail_terms(values: FloatArray, share: float = WORST_SHARE) -> FloatArr
     """Return one term per value; their mean is the mean of the lowest `share` of the values.
 
     The terms are the jackknife's pseudo-values (Efron & Stein 1981), moved so that their mean is
-    the plain tail mean. So the standard error of the mean counts that the tail is chosen by its
-    own values, and paired differences have errors too. Deviations are widened by Student's t with
-    share n - 2 degrees of freedom over the normal quantile, because few values are in the tail:
-    normal 90% intervals then hold at least 85% from 50 values on (tests/statistical/
+    the plain tail mean. So the standard error of the mean allows for the tail being chosen by its
+    values, and paired differences have errors too. Deviations are widened by Student's t with share
+    n - 2 degrees of freedom over the normal quantile, because few values are in the tail: normal
+    90% intervals then hold at least 85% from 50 values on (tests/statistical/
     test_worst_decile.py). Below MIN_WORST_RUNS values there is no usable error, and every term is
     NaN.
 
@@ -464,14 +464,14 @@ def lower_tail_terms(values: FloatArray, share: float = WORST_SHARE) -> FloatArr
 
 
 def _tail_mean(below: FloatArray, ranked: FloatArray, tail: float) -> float:
-    """Return the mean of the lowest `tail` of the ranked values, of which `below` are the sums."""
+    """Return the mean of the lowest `tail` ranked values; `below` are their cumulative sums."""
     whole = int(tail + 1e-9)
     return float(below[whole] + (tail - whole) * ranked[whole]) / tail
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Results(Shown, Mapping[str, PolicyResult]):
-    """Policies by name, all on the same runs.
+    """The results of several policies, all on the same runs.
 
     Args:
         policies: the results of each policy, by its name.
@@ -574,7 +574,7 @@ def _pool(parts: Sequence[PolicyResult]) -> PolicyResult:
 
 
 class ChunkResult:
-    """The rewards of the policies in a chunk of runs, and those of the best actions: true means."""
+    """True mean rewards in a chunk of runs: of the policies' actions, and of the best ones."""
 
     def __init__(self, policies: Iterable[str], n_runs: int, horizon: int) -> None:
         names = list(policies)
@@ -585,12 +585,12 @@ class ChunkResult:
         self.trajectories = {name: np.empty((n_runs, horizon), np.float32) for name in names}
 
     def best(self, t: int, best: FloatArray) -> None:
-        """Record what the best action of round t, or the best list, is worth: `(n_runs,)`."""
+        """Record the value of the best action, or the best list, of round t: `(n_runs,)`."""
         self.best_totals += best
         self.best_sums[t] = best.sum()
 
     def reward(self, t: int, policy: str, earned: FloatArray) -> None:
-        """Record what the policy's action of round t, or its list, is worth: `(n_runs,)`."""
+        """Record the value of the policy's action, or list, in round t: `(n_runs,)`."""
         self.totals[policy] += earned
         self.trajectories[policy][:, t] = earned
 

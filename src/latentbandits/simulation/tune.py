@@ -11,7 +11,7 @@ pays less. A model of Gaussian arms does not tell which holds, so half of its us
 each way.
 
 Greedy and the quantiles differ in one thing: how much they explore. Their regrets are often alike
-over a range of quantiles. Of those that are within `FLAT` of the best, the one that explores least
+over a range of quantiles. Of all candidates within `FLAT` of the best, the least exploring one
 wins, because exploration pays less for users who leave before the horizon.
 """
 
@@ -88,7 +88,7 @@ class Tuning:
     def margin(self) -> Estimate:
         """The regret of the best other candidate less the winner's, paired; 0 if it is alone.
 
-        It is below zero where the winner was preferred because it explores less.
+        It is negative if the winner was preferred because it explores less.
         """
         return self.table[1].behind if len(self.table) > 1 else Estimate(0.0, 0.0)
 
@@ -200,7 +200,7 @@ def tune(
         contexts: for models with features: a catalogue `(n_items, n_features)`, of which each
             round offers `offered` items, or contexts `(n_contexts, n_actions, n_features)`.
         candidates: texts of the policy registry; None: `default_candidates`.
-        seed: of all randomness.
+        seed: random seed.
         offered: items of a catalogue that a round offers.
         effort: factor on the number of users; the cost is proportional to it.
         seconds: processor seconds after which no further round is played, without an executor.
@@ -348,7 +348,7 @@ class _InstancesUntil:
 
 
 def _stage_seed(seed: int, stage: int) -> int:
-    """Return a seed for each stage, so that every stage has users of its own."""
+    """Return a seed for each stage, so that every stage has different users."""
     return int(np.random.SeedSequence([seed, stage]).generate_state(1)[0])
 
 

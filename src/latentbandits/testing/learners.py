@@ -28,7 +28,7 @@ def check_learner(
         learner: `summarise(partition, parameters)` returns sums over the users of a partition, a
             `Log`; `step(sums, parameters)` returns the next parameters. With an attribute
             `prepare`, `summarise` gets `prepare(partition)`.
-        parameters: those of a pass.
+        parameters: the parameters of a pass.
         log: users to sum over, twenty or more.
         rows_ordered: whether the order of a user's rows may matter (states that move). The order
             of users never may.

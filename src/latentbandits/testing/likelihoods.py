@@ -228,9 +228,9 @@ def check_evidence(
     """Check that the evidence of a history is its average likelihood under the prior.
 
     This says, for every round, that the predictive density is the average of the likelihood under
-    the posterior: the evidence is the product of the predictive densities. The rewards are those
-    of a user of the state if they can be drawn; other rewards may be too unlikely for an average
-    over draws, which is then not judged.
+    the posterior: the evidence is the product of the predictive densities. Rewards are drawn from a
+    user of the state, if the model can draw them. Other rewards can be too unlikely for an average
+    over draws; then nothing is checked.
     """
     rng = np.random.default_rng(41)
     rounds = [
@@ -291,7 +291,7 @@ def check_moments(
 ) -> None:
     """Assert that draws (n, n_actions) have this mean and variance, to `ERRORS` errors.
 
-    An error is that of `sample_size` draws, by default n.
+    The error is computed for `sample_size` draws, by default n.
     """
     n = len(draws) if sample_size is None else sample_size
     for name, values, expected in (

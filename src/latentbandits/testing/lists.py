@@ -111,7 +111,7 @@ def _codes(case: Case, shown: ListDecision) -> Any:
 
 
 def _observed_rounds(case: Case, length: int) -> None:
-    """The belief after a cascade is that after its observed positions, one round for each."""
+    """The belief after a cascade equals the belief after one round for each observed position."""
     model = case.policy.model_or_none
     if case.policy.order_free is False or (model is not None and not is_order_free(model)):
         return  # time moves once for a list, but after every round
@@ -134,7 +134,7 @@ def _observed_rounds(case: Case, length: int) -> None:
 
 
 def _in_a_batch(case: Case, clicks: ClickModel, length: int) -> None:
-    """Sessions of which different positions were observed learn together as they do alone."""
+    """Sessions with different observed positions learn the same together as alone."""
     belief, _ = case.play(N_SESSIONS, 1)
     rng, policy = case.rng(28), case.policy
     context = case.context(N_SESSIONS, rng)

@@ -38,9 +38,9 @@ def check_model(
     """Raise AssertionError, which names the broken promise, unless `model` keeps them all.
 
     The likelihood sums or integrates to one over the support of rewards, and its mean is
-    `expected_rewards`. The predictive density does too, and its mean is that of
-    `posterior_rewards`. Draws have the moments of the posterior. Conditioning is pure, the same
-    for a session alone and in a batch, and if `order_free` independent of the order of rewards. If
+    `expected_rewards`. The predictive density does too, and its mean is the one of
+    `posterior_rewards`. Draws have the moments of the posterior. Conditioning is pure, the same for
+    a session alone and in a batch, and if `order_free` independent of the order of rewards. If
     users can be drawn from the model (`Generative`), their rewards follow the density, and the
     predictive density is the average of the likelihood under the posterior. The models inside a
     composed one (`Markov`, `Ensemble`, transformed rewards) are checked too.

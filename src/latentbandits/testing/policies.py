@@ -69,7 +69,7 @@ def check_policy(
         policy: the policy to check.
         n_actions: number of its actions.
         context: a function (n_sessions, rng) that draws contexts that the policy takes; None: no
-            context. That of a population policy draws a `Visit`, and its sessions are populations.
+            context. For a population policy it draws a `Visit`; sessions are then populations.
         reward: a function (n_sessions, rng) that draws rewards `(n_sessions,)`; None: standard
             normal.
         order_free: whether the order of rewards does not matter; it does where states move, for
@@ -110,7 +110,7 @@ def _shapes(case: Case) -> None:
 
 
 def _deterministic(case: Case) -> None:
-    """The same generator gives the same decisions; the policy keeps no randomness of its own."""
+    """The same generator gives the same decisions; the policy keeps no hidden randomness."""
     first, second = case.play(N_SESSIONS, N_ROUNDS), case.play(N_SESSIONS, N_ROUNDS)
     assert_same(first[0], second[0], "the same rng, another belief")
     for (_, a, _), (_, b, _) in zip(first[1], second[1], strict=True):

@@ -46,7 +46,8 @@ class Offline:
     def states(self) -> LinearGaussian:
         """Eight states, by k-means of the offline users' posterior means under the prior.
 
-        A state's covariance is that of its users' posterior means plus their posterior covariance.
+        A state's covariance is the covariance of its users' posterior means plus their posterior
+        covariance.
         """
         precision = np.linalg.inv(self.prior.covariances[0])
         x = self.features
@@ -119,7 +120,7 @@ Maker = Callable[[Offline], AnyPolicy]
 
 
 def _proball(basis: str, error: float | None, scale: float, combine: Any) -> Maker:
-    """Return a maker of ProBALL; `error` None is that of the learned subspace."""
+    """Return a maker of ProBALL; `error` None is the error of the learned subspace."""
 
     def make(known: Offline) -> ProBALL:
         columns = {"all": np.eye(D), "found": known.learned.basis, "true": known.truth}[basis]

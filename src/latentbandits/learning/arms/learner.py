@@ -90,10 +90,10 @@ class ArmsLearner:
     def apart(self) -> ArmsLearner:
         """Return a learner that holds states apart.
 
-        The ELBO is too low where states overlap, the more so the further they are apart. So its
-        maximum may be at a pooled prior that makes all states equal, although users of several
-        states are there and rewards of other users tell so. With a strength that is held, states
-        stay apart; whether they predict better must be asked of other users.
+        The ELBO is too low where states overlap. So its maximum may be at a pooled prior that makes
+        all states equal, although there are users of several states and other users' rewards show
+        it. With a fixed strength, states stay apart; other users must then show whether they
+        predict better.
         """
         return replace(self, pooling=APART)
 
@@ -160,7 +160,7 @@ class ArmsLearner:
             yield Replicate(means, mixture.state_prior()[i], counts[i].round().astype(np.int64))
 
     def widened(self, learned: Learned, disagreement: Disagreement) -> Learned:
-        """Return the model with an estimation variance of at least that between the replicates."""
+        """Return the model with at least the replicates' variance as estimation variance."""
         fitted = learned.fitted
         assert isinstance(fitted, FittedArms)
         wide = fitted.widened(disagreement.variance())
@@ -349,7 +349,7 @@ class FittedArms:
     def _settled(self) -> Learnable:
         """The family with the noise of this mixture.
 
-        Estimated noise is that of all users of a state; their variation is a part of it.
+        Estimated noise includes the variation between the users of a state.
         """
         noise = self.mixture.noise[0]
         if self.family.noise_is_free and self.strength < inf:
@@ -441,7 +441,7 @@ def observed_less(
     loss: Callable[[FloatArray], FloatArray],
     blocks: bool = False,
 ) -> Observed:
-    """Return the observed information: that of labelled rewards less `loss` of it, `(S, A)`."""
+    """Return the information of labelled rewards less the share `loss` of it, `(S, A)`."""
     family, phi = problem.family.at_noise(mixture.noise[0]), mixture.phi[0]
     unit = family.unit
     variance = family.reward_variance(phi) / unit**2
@@ -544,7 +544,8 @@ def _whole(
 ) -> tuple[FloatArray, float]:
     """Return Var(lambda) `(S, A)` from the inverse information, and `Observed.missing`.
 
-    In directions where unknown labels leave no information, a part of the complete one is kept.
+    In directions where unknown labels leave no information, a part of the labelled information is
+    kept.
     """
     n_means, free = complete.size, len(shares) - 1
     information = -loss

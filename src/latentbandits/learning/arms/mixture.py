@@ -372,7 +372,7 @@ def climb(
 ) -> Climbed:
     """Repeat passes until no mixture gains more than `tolerance`.
 
-    With `finalists`, all mixtures take a few passes and then only that many of the best continue.
+    With `finalists`, all mixtures take a few passes, and then only the best `finalists` continue.
     """
     current, before = problem.held(start), np.full(len(start.strength), -np.inf)
     history: list[float] = []
@@ -464,7 +464,7 @@ def grouped_starts(
 ) -> Mixture:
     """Return `n_starts` mixtures of `n_states` states, made from a `sample` (n, K, A) of users.
 
-    With `attributes` (n, d), users are clustered by the mean rewards that these predict.
+    With `attributes` (n, d), users are clustered by the mean rewards that attributes predict.
     """
     family, totals = problem.family, problem.totals
     points = _points(family, sample, totals)

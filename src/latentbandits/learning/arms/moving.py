@@ -1,10 +1,10 @@
 """A mixture of conjugate arms whose state moves between a user's rows, by variational Bayes.
 
-It is the mixture of `mixture`, but each row has a state of its own: the first is drawn from pi, and
-each next one from the row of its predecessor in the transition matrix P (Beal 2003, chapter 3). The
-rows of P have a sticky Dirichlet prior. Before a row that comes after a pause, the state moves once
-more, by a matrix of its own with the same prior. With gamma[t, s] the probability of state s in row
-t given all rewards of the user,
+It is the mixture of `mixture`, but each row has its own state: the first is drawn from pi, and each
+later one from the previous state's row of the transition matrix P (Beal 2003, chapter 3). The rows
+of P have a sticky Dirichlet prior. Before a row that comes after a pause, the state moves once
+more, by a second matrix with the same prior. With gamma[t, s] the probability of state s in row t
+given all rewards of the user,
 
     log density of row t in state s = t(r_t) . E[eta(theta[s, a_t])]
     phi[s, a] = phi0[a] + sum_t gamma[t, s] t(r_t) over the rows of action a

@@ -1,13 +1,14 @@
 """Compare the learned model with others of the same users.
 
-One state is the same family with one state and its learned prior: users differ, but not in kinds.
-The factorisation has biases of users and actions, r = c + b_a + d_u + u'v, and new users are folded
-in: their level and vector have the posterior given their rewards.
+The model of one state has the same family and a learned prior: users differ, but not in kinds. The
+factorisation has biases of users and actions, r = c + b_a + d_u + u'v, and new users are folded in:
+their level and vector have the posterior given their rewards.
 
 The two kinds of model, arms and linear, are compared on the same held-out users, by the log
 probability of each user's rewards given the earlier ones and, if that does not decide, by the
-rewards that `mmGreedy` earns in replay. Arms are chosen unless a difference is clear. Of many
-users, a sample is asked first whether arms are clearly better: linear models take longer to learn.
+rewards that `mmGreedy` earns in replay. Arms are chosen unless a difference is clear. If there are
+many users, a sample shows first whether arms are clearly better, because linear models take longer
+to learn.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ _MOST_USERS = 500
 
 
 def learn_one_state(learner: Learner, selection: Selection, split: Split) -> Selection:
-    """Return the choice of one state; of a completed matrix, with the same rank and settings.
+    """Return the choice of one state; a completed matrix keeps its rank and settings.
 
-    `learner` is the one that made `selection`, before its settings were fixed: variation within a
-    state is chosen anew for one state, which has more of it.
+    `learner` made `selection`, before its settings were fixed: variation within a state is larger
+    for one state, and is chosen anew.
     """
     if selection.chosen.n_states == 1:
         return selection
@@ -150,9 +151,9 @@ def compare_with_one_state(
 def evidence_of_states(
     one: Selection, several: Selection, further: Sequence[Log] = ()
 ) -> tuple[Estimate, bool]:
-    """Return a user's log evidence, several states less one, and whether it is clearly above 0.
+    """Return the mean gain in a user's log evidence from several states, and whether it is clear.
 
-    Users of each log in `further` count too, by the models that were learned without them.
+    Users of each log in `further` count too, scored by models that were learned without them.
     """
     scores = [(one.judged, several.judged)]
     if further:
@@ -328,7 +329,7 @@ def _log_probabilities(arms: Learned, linear: Learned, held_out: Log) -> _LogPro
 def _replayed(
     arms: Selection, linear: Selection, log: Log, seed: int
 ) -> tuple[Estimate | None, int]:
-    """Return the reward of a round under the linear model less that under arms, and the rounds."""
+    """Return the linear model's lead over arms in a round's reward, and the rounds."""
     rounds = replays.playable_rounds(log)
     if np.count_nonzero(rounds) < replays.FEWEST_USERS:
         return None, 0

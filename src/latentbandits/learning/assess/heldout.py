@@ -73,11 +73,11 @@ def score(
     cells: Cells | None = None,
     log_actions: FloatArray | None = None,
 ) -> HeldOut:
-    """Score every reward of the users of `log`. `features` are those of every action.
+    """Score every reward of the users of `log`. `features` are the features of every action.
 
     Rewards of discrete families get a randomised `uniform` (Smith 1985): drawn between P(R < r)
     and P(R <= r) with a fixed seed. With `cells`, `log_cell` is computed too.
-    With `log_actions`, actions tell about the states of arms (`predict`).
+    With `log_actions`, actions also inform about the states of arms (`predict`).
 
     >>> from latentbandits import GaussianArms
     >>> from latentbandits.learning.logs.rows import read_log
@@ -205,7 +205,7 @@ class Predicted(NamedTuple):
 
 
 class ByState(NamedTuple):
-    """Predictions given each state, `(n, n_states)`; `variance` is that of the mean reward."""
+    """Predictions given each state, `(n, n_states)`; `variance` is the mean reward's."""
 
     log_density: FloatArray
     mean: FloatArray

@@ -1,15 +1,14 @@
 """Replay of lists: every round shows a list of one user's rows.
 
-A round offers rows of different actions, and the policy puts some of them into a list. Its rewards
-are those that the click model lets it observe:
+A round offers rows of different actions, and the policy puts some of them into a list. It receives
+the rewards that the click model reveals:
 
 - each: every row of the list has its reward, and their sum is earned.
 - cascade: the list is read down to its first row with a click, which earns 1. Rows below were not
-  seen, and can be offered again. A row of the log was seen itself, so that its reward is a draw of
-  the action's attraction at any position.
+  seen, and can be offered again. Every row of the log was seen, so its reward is a draw of the
+  action's attraction at any position.
 - positions: a row that was logged at position m and is shown at l earns its click times e_l / e_m,
-  which has the expectation e_l mu. The policy learns of it what the log says: a click, or none,
-  at m.
+  which has the expectation e_l mu. The policy learns what the log has: a click, or none, at m.
 """
 
 from __future__ import annotations
@@ -36,7 +35,8 @@ class ListPlayer(Protocol):
     def learn_list(self, rewards: FloatArray, looked: FloatArray | None) -> None:
         """Receive the rewards `(n, length)` of the slots that were chosen last; NaN: not seen.
 
-        `looked` is the probability that each was looked at where it was logged, if that is hidden.
+        `looked` is the probability that the user looked at each row where it was logged; None: the
+        log says who looked.
         """
 
 
@@ -45,7 +45,7 @@ class ListRounds:
     """Rounds that show a list of `length` rows.
 
     Args:
-        length: of every list.
+        length: number of rows in every list.
         clicks: how users look at lists.
         same: `(n_events,)`, rows with equal numbers do not stand in one list; None: rows of the
             same action.
@@ -84,8 +84,9 @@ class ListRounds:
     def rounds(self, log: Log, told: IntArray | int, share: int, most: int) -> IntArray:
         """Return how many lists each user can be shown after the first `told` rows.
 
-        It is the share of the rows that are left, or one list; as many at most as leave every
-        policy a choice, whatever it has shown before: rows of one action more than a list has.
+        It is a share of the remaining rows, at least one list, and at most so many that every
+        policy still has a choice in the last one, whatever it has shown: rows of one action more
+        than a list has.
         """
         place = np.arange(log.n_events) - log.starts[log.users]
         left = place >= np.broadcast_to(told, log.n_users)[log.users]
@@ -162,7 +163,7 @@ def best_slots(
 
 @dataclass(frozen=True)
 class PerLook:
-    """A change of rewards to rewards per expected look, whose means are those of attractions."""
+    """A change of rewards to rewards per expected look, whose means are the attractions' means."""
 
     rounds: ListRounds
 
@@ -172,7 +173,7 @@ class PerLook:
 
 
 class _Offers:
-    """The rows of each user that are left, of which each round offers some of different actions."""
+    """The remaining rows of each user; each round offers some of them, all of different actions."""
 
     def __init__(
         self,

@@ -5,8 +5,8 @@ receives its logged reward. A user plays a third of their rows at most: if all r
 every policy would earn the same in total. The logging policy chose the rows, so replay evaluates
 the order in which a policy shows them, not actions that the user was never shown.
 
-Users with few rows play few rounds, in which little can be known about them. So they play once
-more, after half of their rows were told to the policy: these are later rounds.
+Users with few rows play few rounds, in which little can be known about them. So they play once more
+after the policy has learned half of their rows: these are later rounds.
 
 A log of lists is replayed list by list (`list_replay.py`).
 """
@@ -56,7 +56,7 @@ class Player(Protocol):
     """A policy under replay: it sees the offered actions, not which of them was logged."""
 
     def start(self, users: IntArray, rng: np.random.Generator) -> None:
-        """Begin with the users of these indices, without any rewards."""
+        """Begin the sessions of the users with these indices."""
 
     def choose(self, actions: IntArray, offered: BoolArray) -> IntArray:
         """Return a slot `(n,)` for `actions` (n, m); only slots marked in `offered` may be used."""
@@ -90,10 +90,11 @@ class ScorePlayer:
 
 @dataclass(eq=False)
 class PolicyPlayer:
-    """A policy of the library. `features` are those of every action; None for a model of arms.
+    """A policy of the library.
 
-    Beliefs about users whose attributes are known start from `log_prior`: log P(s | z),
-    `(n_users, n_states)`. Lists are shown under the click model `clicks`.
+    `features` are the features of every action; None for a model of arms. Beliefs about users whose
+    attributes are known start from `log_prior`: log P(s | z), `(n_users, n_states)`. Lists are
+    shown under the click model `clicks`.
     """
 
     policy: AnyPolicy
@@ -154,7 +155,7 @@ class PolicyPlayer:
             )  # fmt: skip
 
     def _see(self, actions: IntArray, offered: BoolArray) -> BoolArray | None:
-        """Take the features of what is offered, and return the mask of what is eligible."""
+        """Set the features of the offered actions, and return the mask of eligible ones."""
         self._context: FloatArray | None = None
         if self.features is not None:
             self._context = self.features[actions]
@@ -193,15 +194,15 @@ class Replay:
         return Estimate.from_values(self.by_user(policy, horizon))
 
     def difference(self, policy: str, other: str, horizon: int) -> Estimate:
-        """Return the mean reward of `policy` less that of `other`, paired by user."""
+        """Return the lead of `policy` over `other` in mean reward, paired by user."""
         return Estimate.from_values(self.by_user(policy, horizon) - self.by_user(other, horizon))
 
     def lead(self, policy: str, other: str) -> Estimate:
-        """Return the reward of a round of `policy` less that of `other`, over all users' rounds.
+        """Return the mean lead of `policy` over `other` in a round, over all users' rounds.
 
-        Users with fewer rounds than the longest horizon count with those that they have, so that
-        the estimate is a ratio of sums: that of the users' differences, and that of their rounds.
-        Later rounds stand for the second half of a session, and count as much as the first ones.
+        Users with fewer rounds than the longest horizon count with the rounds that they have. So
+        the estimate is a ratio of two sums: the users' differences, and their rounds. Later rounds
+        stand for the second half of a session, and count as much as the first ones.
         """
         parts = [self] if self.later is None else [self, self.later]
         means, residuals = zip(*(part._gained(policy, other) for part in parts), strict=True)
@@ -209,7 +210,7 @@ class Replay:
         return Estimate(float(np.mean(means)), stderr)
 
     def joined(self, others: Sequence[Replay], policies: Sequence[str]) -> Replay:
-        """Return the replay of these users and of others, who played some of the policies."""
+        """Return the replay of these and of `other` users, who played some of the policies."""
         parts = (self, *others)
         most = max(int(part.rounds.max()) for part in parts)
         rewards = {
@@ -288,8 +289,8 @@ def playable_rounds(
 def passes_for(log: Log, lists: ListRounds | None = None) -> int:
     """Return how often the users of `log` should be played: the less they play, the more often.
 
-    What a session earns depends on the rows that it is offered. The mean over several sessions of
-    a user does so less, which matters where users or their rows are few.
+    A session's reward depends on the rows that are offered. The mean over several sessions of a
+    user varies less, which matters if users or their rows are few.
 
     >>> from latentbandits.learning.logs.rows import read_log
     >>> table = {"u": [1] * 4 + [2] * 3, "a": list("xyxyxyx"), "r": [0] * 7}
@@ -307,7 +308,7 @@ class Playing:
     Args:
         lists: what rounds of a log of lists show; None: a round shows one action.
         passes: how often each user is played; None: the fewer users there are, the more often.
-        seed: of all randomness.
+        seed: random seed.
         progress: called after each policy.
     """
 
@@ -389,7 +390,7 @@ def replay(
             `Log.lists`) in place of a random sample of rows. If each menu has a row for every
             action, actions are offered with replacement.
         lists: what rounds of a log of lists show; None: a round shows one row.
-        seed: of all randomness.
+        seed: random seed.
         progress: called after each policy.
     """
     positive_count("offered", offered)
@@ -445,7 +446,7 @@ def _play_chunks(
     rounds: IntArray,
     n_told: Sequence[int],
 ) -> Replay:
-    """Play the users of all chunks, after `n_told` rows of each user of a chunk were told.
+    """Play the users of all chunks, after the policy has learned `n_told` rows of each user.
 
     All sessions of a chunk's users are played at once.
     """

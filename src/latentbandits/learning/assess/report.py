@@ -1,6 +1,6 @@
 """The report of a fit as plain data, for report.json, the page and the command line.
 
-`cautions` are its warnings: conditions under which it should not be taken at face value.
+`cautions` are the warnings: conditions under which the report should not be taken at face value.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def of_unrewarded(read: Interactions | None) -> dict[str, Any]:
 def of_held_out(
     scores: HeldOut, kept: LogSummary, held_out: Log, reasons: Sequence[str]
 ) -> dict[str, Any]:
-    """Return held-out errors, those of the action's mean for comparison, and calibration.
+    """Return held-out errors, the errors of the action's mean for comparison, and calibration.
 
     `reasons` are the doubts about the model's predictions.
     """
@@ -90,9 +90,9 @@ def of_held_out(
 def doubts(scores: HeldOut, kept: LogSummary) -> tuple[str, ...]:
     """Return the reasons not to act on a model's predictions of held-out rewards; usually none.
 
-    Its squared error exceeds that of the action's mean by more than two standard errors of the
-    difference (over users), or its 95% intervals hold under 80% of the rewards. The latter is not
-    asked of clicks, which have no interval of 95%.
+    There are two: the model's squared error exceeds the error of the action's mean by more than two
+    standard errors of the difference (over users), or the model's 95% intervals hold under 80% of
+    the rewards. Clicks have no interval of 95%, so only the first condition applies.
     """
     reasons = []
     excess = scores.sums_by_user(scores.error**2 - _errors_of_action_means(scores, kept) ** 2)
@@ -168,7 +168,7 @@ def of_uncertainty(
 ) -> dict[str, Any]:
     """Return the noise, and epsilon for each delta, by bootstrap and by the model's own prior.
 
-    Both are stated over all actions, and over those that hold most of the rewards.
+    Both are stated over all actions, and over the actions that hold most of the rewards.
     """
     masks = {"all": learned.counts > 0, "known_well": known_well(learned.counts)}
     errors = {name: prior_errors(learned, mask, seed=seed) for name, mask in masks.items()}

@@ -2,23 +2,23 @@
 
 Replay (`replay.py`) has real rewards but is noisy: it separates bad policies from good, but not two
 good ones. Simulation from the model has little noise, but assumes that the model is right. So the
-policy that is tried is the best under simulation among those that are not more than two paired
-standard errors below the best in replay. Of policies that are almost as good as that, the one with
-the largest reward in the first rounds is taken: users may leave early, and the model may be wrong
+tried policy is the best one under simulation among the policies that are at most two paired
+standard errors below the best in replay. Among almost equally good policies, the one with the
+largest reward in the first rounds is chosen: users may leave early, and the model may be wrong
 about later gains. A policy that loses reward to exploration in its first rounds is left out if
 there is another one.
 
 Popularity is recommended instead where the model earns less in replay, or does not predict held-out
 rewards well enough to be acted on (`report.doubts`).
 
-The model that is replayed is the written one but for the held-out users: it is learned without
-them, widened alike, written and loaded again. Simulation plays the model of all users, which is the
-one that is written. The two models differ little, but a policy that explores little can do well on
-one of them and badly on the other.
+The replayed model is learned like the written one but without the held-out users: it is widened
+alike, written and loaded again. Simulation plays the written model, which is learned from all
+users. The two models differ little, but a policy that explores little can do well on one of them
+and badly on the other.
 
 The policy is chosen on one half of the held-out users; the verdict is about the other half. If
-these are few, further users are played by models that are learned without them in turn
-(`fitting.py`), and count for the verdict too.
+held-out users are few, further users count for the verdict too, played by models that are learned
+without them (`fitting.py`).
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Simulated:
 
     @property
     def no_gain(self) -> bool:
-        """Whether the model itself expects no clear gain over popularity of the policy."""
+        """Whether the model itself expects no clear gain of the policy over popularity."""
         return self.gain is not None and self.gain.mean <= CLEAR * self.gain.stderr
 
 
@@ -225,7 +225,7 @@ class Judgement:
 
     @property
     def preferred(self) -> str:
-        """The policy with the least regret under simulation among those that replay admits.
+        """The policy with the least regret under simulation among all that replay admits.
 
         Policies whose first rounds are clearly below popularity, in replay or under simulation,
         are left out if others remain. Then only policies with a regret within `ALIKE` of the least
@@ -233,9 +233,9 @@ class Judgement:
         percent of popularity's reward. Among these `tune`'s rule chooses the best policy, or one
         that explores less.
 
-        If rewards tell about their own action only, simulation is not relied on: such a model is
-        taken where users do not fall into kinds, or where there was too little to tell them. What
-        exploring would find out is then unknown, and it must be seen to pay in replay.
+        If a reward only informs about its action, simulation is not relied on: such a model is
+        learned if users do not fall into kinds, or if the log was too small to show kinds. The
+        value of exploring is then unknown, and must show in replay.
 
         If this policy does not clearly gain in simulation, popularity is preferred: replay offers
         few actions, among which states can matter although they share the best action of all.
@@ -319,7 +319,7 @@ class Judgement:
 
     @property
     def verdict(self) -> Verdict:
-        """Say what the interval proves; a gain that the model itself does not expect is no help."""
+        """Say what the interval proves; a gain that the model does not expect does not count."""
         verdict = self.lead.verdict
         return "no difference" if verdict == "helps" and self.simulated.no_gain else verdict
 
@@ -535,7 +535,7 @@ class _Replaying:
         return log
 
     def shown(self, learned: Learned, log: Log) -> tuple[Learned, Log]:
-        """Return model and log; rows with features of their own are separate actions."""
+        """Return model and log; rows with row features are separate actions."""
         if log.features is None:
             return learned, log
         shown, rows = rows_as_actions(learned, log)
@@ -597,7 +597,7 @@ def popular_averages(log: AnyLog, lists: ListRounds | None) -> FloatArray:
 
 
 def _suited(policies: dict[str, AnyPolicy], playing: Playing) -> dict[str, AnyPolicy]:
-    """Return the policies that can show what rounds show."""
+    """Return the policies that can show lists, if rounds show lists."""
     return {
         name: one for name, one in policies.items() if playing.clicks_for(one) == playing.clicks
     }
@@ -610,7 +610,7 @@ def _shown(playing: Playing) -> dict[str, Any]:
 
 
 def users_log_prior(model: Any, log: Log) -> FloatArray | None:
-    """Return log P(s | z) of every user, `(n_users, n_states)`; None if nothing is known of them.
+    """Return log P(s | z) of every user, `(n_users, n_states)`; None without attributes.
 
     The log has the users' attributes z as the model's gate encodes them.
     """
@@ -635,7 +635,7 @@ def judge_saved(
         path: the folder of the model.
         kept: the users that it was learned from, for the average reward of every action.
         held_out: other users.
-        seed: of all randomness.
+        seed: random seed.
         progress: called after each policy.
 
     Returns:
@@ -679,7 +679,7 @@ def saved_and_loaded(learned: Learned, catalogue: Catalogue) -> Learned:
 
 
 class Session(NamedTuple):
-    """A session as the users of a log have it."""
+    """The length and the offers of a session in a log."""
 
     rounds: int
     replacement: bool  # whether an action can be chosen again
@@ -750,7 +750,7 @@ class _Sessions:
         )
 
     def gain(self, policy: AnyPolicy) -> Estimate:
-        """Return what the policy earns more than popularity, a round."""
+        """Return the policy's lead over popularity in a round's reward."""
         rewards = self._played({"policy": policy}, self.typical.rounds)
         return Estimate.from_values(rewards["policy"] - rewards[POPULARITY])
 
@@ -791,8 +791,8 @@ def value_of_state(learned: Learned, log: Log, playing: Playing = SINGLE_ACTIONS
     """Return the gain per round of knowing the state: E max_a mu(s, a) - max_a E mu(s, a).
 
     The maximum is over all actions of a model of arms; of a large catalogue it is over the actions
-    that a round of replay offers, averaged over users. Of lists, it is the value of the best list
-    less that of the best actions on average.
+    that a round of replay offers, averaged over users. For lists, it is the value of the best list
+    less the value of the actions that are best on average.
     """
     rewards, prior = learned.rewards(), np.exp(learned.model.log_state_prior[0])
     if learned.features is None:

@@ -1,4 +1,4 @@
-"""Encode columns of a log as numbers: sum and check the columns, learn the encodings, encode."""
+"""Encode columns of a log as numbers: sum and check the columns, learn encodings, encode rows."""
 
 from __future__ import annotations
 

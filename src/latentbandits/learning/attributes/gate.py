@@ -406,8 +406,8 @@ def choose_gate(learned: Learned, kept: AnyLog, held_out: Log) -> GateChoice:
 def _choose_groups(choice: GateChoice, kept: AnyLog, held_out: Log) -> GateChoice:
     """Return the choice of states that start from groups of attributes, if it is clearly better.
 
-    Rewards alone may not tell states apart that attributes do. Held-out users must confirm them by
-    two standard errors.
+    Attributes may separate states that rewards alone do not. Held-out users must confirm such
+    states by two standard errors.
     """
     if choice.learned.model.n_states == 1:
         return choice
@@ -467,7 +467,7 @@ def learn_gate(
     gate is left out if the evidence is clearly lower with it.
 
     Args:
-        attributes: of all users of the log.
+        attributes: attributes of all users of the log.
         candidate: the model of the kept users, with which the choice is made.
         learned: the model of all users.
         kept: users whose `attributes` the choice is learned from.

@@ -241,5 +241,5 @@ def reward_of_new(
 
 
 def _as(log: Log, moved: Any, catalogue: Catalogue) -> Log:
-    """Return the log with its new items numbered as they were added to the catalogue."""
+    """Return the log with new items numbered in the order in which the catalogue got them."""
     return replace(log, actions=moved[log.actions], action_ids=catalogue.ids)

@@ -128,7 +128,7 @@ Numbered: TypeAlias = "tuple[tuple[int, StateRegressions], ...]"
 class RegressionMixture:
     """EM for several mixtures: `summarise` is the E step of a partition, `step` one's M step.
 
-    With `n_replicates` the mixtures are of so many Poisson bootstraps of the users.
+    With `n_replicates`, each mixture is fitted to a Poisson bootstrap of the users.
     """
 
     prepare: PrepareSums
@@ -225,7 +225,7 @@ def climb(
 ) -> list[tuple[StateRegressions, float]]:
     """Fit a mixture from each start, all in the same passes; return each with its evidence.
 
-    One ends when a pass gains less than `_TOLERANCE` nats per user.
+    A mixture stops when a pass gains less than `_TOLERANCE` nats per user.
     """
     fits = [(start, -np.inf) for start in starts]
     moving = list(range(len(starts)))

@@ -134,13 +134,13 @@ def read_interactions(source: TableSource, opening: Opening) -> Interactions:
     """Read one log or several, each with the columns that are named, or found.
 
     A table without the column `user` has its users in "user" or "session". Several rows of one
-    decision (an export writes a decision again when its reward comes late) count once, the newest
-    of them. Decisions of an export without a reward are dropped, or get the reward `unrewarded`;
+    decision (an export writes a decision again when its reward comes late) count once: the newest
+    row counts. Decisions of an export without a reward are dropped, or get the reward `unrewarded`;
     in other tables a missing reward is an error unless `unrewarded` is given. The columns `more`
-    are read too; an export has the users' attributes in `user_features`, and its column
-    `features` is read as the features of the action that was chosen. If rows are positions of
-    lists, a row without a reward was not observed, and is dropped in any table. With `session_gap`
-    the log has the times of its rows.
+    are read too; an export has the users' attributes in `user_features`, and its column `features`
+    is read as the features of the action that was chosen. If rows are positions of lists, a row
+    without a reward was not observed, and is dropped in any table. With `session_gap` the log has
+    the times of its rows.
 
     >>> table = {"decision_id": ["a", "b", "c"], "session": ["x", "x", "y"], "action": [0, 1, 1],
     ...          "reward": [1.0, None, 0.0]}
@@ -235,7 +235,7 @@ def _column(names: Sequence[str], wanted: tuple[str, ...], option: str) -> str:
 def _frame(source: TableSource, names: list[str], opening: Opening) -> pl.DataFrame:
     """Return one table's rows as columns user, action, reward, order, id and cursor, and others.
 
-    A table that lacks a column that was named has it under the name of exports.
+    If the table lacks a named column, the column of an export takes its place.
     """
     given = (opening.user, opening.action, opening.reward)
     there = (name if name in names else None for name in given)
@@ -281,7 +281,7 @@ def _frame(source: TableSource, names: list[str], opening: Opening) -> pl.DataFr
 
 
 def _beside(table: pl.DataFrame, name: str) -> pl.Series:
-    """Return a further column: the table's own, or one of an export's `user_features`."""
+    """Return a further column: from the table, or from an export's `user_features`."""
     if name not in table.columns:
         users = [None if text is None else json.loads(text) for text in table[USER_FEATURES]]
         values = [None if user is None else user.get(name) for user in users]
@@ -488,7 +488,7 @@ def _partitioned(log: Any, opening: Opening, progress: Progress) -> Iterator[Par
 def _made_partitions(
     folder: Path, needed: int, log: Any, columns: LogColumns, progress: Progress
 ) -> Partitions:
-    """Make partitions in `folder`; a folder that was made for them is removed if that fails."""
+    """Make partitions in `folder`; on failure remove the folder if it was made for them."""
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -3,7 +3,7 @@
 The rows are encoded and shuffled once, so that each bucket of users is one row of a cached
 DataFrame: its number and its columns as Arrow data. A pass runs `summarise` on the executors
 (`mapInArrow`), adds the buckets of each block there, and collects one row of sums for each block.
-Blocks are aligned powers of two, so the sums equal those of the other engines bit for bit.
+Blocks are aligned powers of two, so the sums equal the other engines' sums bit for bit.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ def check_spark() -> None:
 def check_master(master: str) -> None:
     """Raise LogError if `master` is no address of Spark, or if nothing listens there.
 
-    Spark itself prints Java stack traces for the former, and tries for minutes for the latter.
+    Without this check, Spark prints Java stack traces for a bad address, and tries for minutes to
+    reach a master that does not listen.
     """
     if re.fullmatch(_MASTERS, master) is None:
         raise LogError(

@@ -52,12 +52,12 @@ class CompletionSettings:
         reg: factor of the penalty.
         weighting: weights w of the penalty: "plain" is one, "counts" the number of rewards of a
             row.
-        biases: whether rows and columns have levels of their own.
+        biases: whether every row and column has a level (bias).
         link: "identity", or "logit" for clicks.
-        seed: of the first vectors, and of a bootstrap.
+        seed: seed of the first vectors, and of a bootstrap.
         sweeps: largest number of passes.
         tolerance: relative decrease of the objective below which passes end.
-        popularity_reg: penalty of the actions' biases; None: that of their vectors.
+        popularity_reg: penalty of the actions' biases; None: the penalty of their vectors.
         replicate: number of the bootstrap replicate whose weights users have; None: one each.
     """
 
@@ -310,8 +310,8 @@ def users_of(
 ) -> Factors:
     """Solve for the users of a partition given the actions.
 
-    With clicks, each of the `steps` bounds the likelihood at the previous log-odds: those of the
-    `current` users, or zero.
+    With clicks, each of the `steps` bounds the likelihood at the previous log-odds. The first are
+    the log-odds of the `current` users, or zero.
     """
     ridge = settings.ridge(part.totals)
     if settings.link == "identity":
@@ -692,8 +692,8 @@ def minimum(gram: FloatArray, target: FloatArray, ridge: FloatArray) -> FloatArr
 def degrees_of_freedom(gram: FloatArray, ridge: FloatArray) -> FloatArray:
     """Return the trace of every row's hat matrix, its degrees of freedom, `(n,)`.
 
-    The trace is that of (X'WX + ridge I)^-1 X'WX = I - ridge (X'WX + ridge I)^-1; `gram` is
-    overwritten.
+    The hat matrix has the trace of (X'WX + ridge I)^-1 X'WX = I - ridge (X'WX + ridge I)^-1; `gram`
+    is overwritten.
     """
     np.einsum("nii->ni", gram)[...] += ridge[:, None]
     traces = np.trace(np.linalg.inv(gram), axis1=1, axis2=2)

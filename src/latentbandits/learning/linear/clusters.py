@@ -73,7 +73,7 @@ def cluster_users(
         noise: standard deviation of a reward; None: estimated from the completion's residuals.
         smallest: least number of users of a state; ValueError if a cluster has fewer.
         restarts: starts of k-means, of which the best counts.
-        seed: of the starts.
+        seed: seed of the starts.
 
     >>> from latentbandits.learning.generate import generate_ratings
     >>> made = generate_ratings(n_users=200, n_actions=50, n_states=3, density=0.5, seed=0)
@@ -428,7 +428,7 @@ def nearest(points: FloatArray, centres: FloatArray) -> IntArray:
 
 
 def lloyd(points: FloatArray, centres: FloatArray, steps: int) -> tuple[FloatArray, IntArray]:
-    """Make steps of Lloyd's algorithm; return the centres and the clusters that they are means of.
+    """Make steps of Lloyd's algorithm; return the centres and the cluster of each point.
 
     An empty cluster keeps its centre.
 

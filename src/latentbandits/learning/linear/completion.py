@@ -133,7 +133,7 @@ def complete(
         threads: number of threads, which does not change the result; None: one per core.
         callback: called after each pass.
         **settings: those of `CompletionSettings`: `rank`, and `reg`, `weighting`, `biases`, `link`,
-            `sweeps`, `tolerance` and `seed` if they are not to be the usual ones.
+            `sweeps`, `tolerance` and `seed`, where they differ from the defaults.
 
     >>> fit = complete([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], [4, 2, 4, 2, 4], rank=1, reg=0.01)
     >>> bool(abs(fit.predict(2, 1) - 2) < 0.1)

@@ -250,7 +250,7 @@ class LinearLearner:
     def prepare(self, log: Engine, rank: int, seed: int) -> Folded:
         """Complete the matrix; this part does not depend on the number of states.
 
-        A pair with several rewards has the weight of that many.
+        A pair with n rewards has weight n.
         """
         clicks = self.rewards == "bernoulli"
         settings = CompletionSettings(
@@ -298,7 +298,7 @@ class _Judged(NamedTuple):
 
 
 def _preferred(tried: Sequence[_Judged]) -> _Judged:
-    """Return the best of the first weighting, unless the best of another is clearly better.
+    """Return the best result of the first weighting, unless another weighting is clearly better.
 
     Penalties weighted by counts (Zhou et al. 2008) come first, because users and actions with few
     rewards are shrunk less by them.
@@ -318,7 +318,7 @@ def _preferred(tried: Sequence[_Judged]) -> _Judged:
 def _beyond(
     best: LinearLearner, grid: Sequence[tuple[Weighting | None, float | None]]
 ) -> LinearLearner | None:
-    """Return the learner one step beyond the end of the grid, if the best one is at that end."""
+    """Return the learner one step beyond the grid, if the best one is at the end of the grid."""
     tried = sorted(reg for weighting, reg in grid if weighting == best.weighting and reg)
     if len(tried) > 1 and best.reg == tried[-1]:
         return replace(best, reg=tried[-1] ** 2 / tried[-2])

@@ -258,8 +258,8 @@ def without_dead(current: Uncertain, counts: FloatArray) -> Uncertain:
 
     If the rank is higher than the log supports, the bound drives surplus directions of the actions'
     vectors towards zero. A direction is cut if its energy sum_a n_a (v_a'r)^2 is below `_DEAD`
-    times that of its posterior variance sum_a n_a r'V_a r. Directions are principal axes after
-    users are scaled to unit second moment. At least one is kept.
+    times the energy of its posterior variance, sum_a n_a r'V_a r. Directions are principal axes
+    after users are scaled to unit second moment. At least one is kept.
     """
     rank, d = current.items.vectors.shape[1], len(current.mean)
     tastes = current.mean[:rank]

@@ -212,7 +212,7 @@ class Log:
         return replace(self, **chosen)
 
     def split_users(self, share: float, rng: np.random.Generator) -> tuple[Log, Log]:
-        """Return the log of kept users and that of a random `share` of users held out."""
+        """Return the log of kept users, and the log of a random `share` of users held out."""
         n_held_out = min(max(round(share * self.n_users), 1), self.n_users - 1)
         shuffled = rng.permutation(self.n_users)
         held_out, kept = np.sort(shuffled[:n_held_out]), np.sort(shuffled[n_held_out:])
@@ -693,7 +693,7 @@ _FINE = 1e-6  # the resolution of rewards on no lattice, in ranges of the reward
 
 
 class Cells(NamedTuple):
-    """The intervals [r - below(r), r + above(r)]: one lattice step, or halfway to neighbours."""
+    """The intervals [r - below(r), r + above(r)]: a lattice step wide, or halfway to neighbours."""
 
     step: float | None
     values: FloatArray  # the distinct rewards, used if there is no step
@@ -715,7 +715,7 @@ class Cells(NamedTuple):
 def cells_of_values(values: FloatArray, distances: FloatArray) -> Cells:
     """Return the cells, given the distinct rewards and their `off_lattice` distances.
 
-    They are those of a lattice (1, 1/2, 1/10, ...), of few values, or very fine.
+    The values lie on a lattice (1, 1/2, 1/10, ...), or are few, or are recorded very finely.
 
     >>> values = np.array([1.0, 2.0, 3.5])
     >>> cells_of_values(values, off_lattice(values)).edges(np.array([2.0]))

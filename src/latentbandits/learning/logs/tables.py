@@ -307,7 +307,8 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _detect_separator(head: str, wanted: Iterable[str], columns: tuple[str, ...] | None) -> str:
-    r"""Return the separator that yields the wanted names; else that of most fields in every line.
+    r"""Return the separator that yields the wanted names; else the one with most fields in every
+    line.
 
     >>> _detect_separator("user;action;reward\na;1,5;0\n", ["user", "action"], None)
     ';'
@@ -451,7 +452,7 @@ def files_of(source: TableSource) -> list[Path]:
 
 
 def column_names(source: TableSource) -> list[str]:
-    """Return the names of the columns of `source`; of several files, those of the first.
+    """Return the names of the columns of `source`; of several files, the first one's.
 
     >>> column_names({"user": [1, 2], "reward": [0.5, 1.0]})
     ['user', 'reward']
@@ -498,7 +499,7 @@ def _read_files(
     *,
     one_kind: bool,
 ) -> Table:
-    """Read files one after the other; those of `one_kind` must have the same columns and types."""
+    """Read files one after the other; files of `one_kind` must have the same columns and types."""
     frames, first = [], list[str]()
     for path in paths:
         whole = read_file(path, columns, text_format)
@@ -531,7 +532,7 @@ class ColumnTypes:
         self._known: dict[str, pl.DataType] = {}
 
     def check(self, file: str, column: str, dtype: pl.DataType) -> None:
-        """Raise LogError if the type of a column differs from that in earlier files."""
+        """Raise LogError if a column has another type than in earlier files."""
         known = self._known.setdefault(column, dtype)
         if known == pl.Null:  # a column without values
             self._known[column] = dtype
@@ -571,7 +572,7 @@ def as_text(column: pl.Series) -> pl.Series:
 
 
 def latest(frame: pl.DataFrame, decision: str, cursor: str) -> pl.DataFrame:
-    """Keep one row of each decision: that of the largest cursor, else the last; others unchanged.
+    """Keep one row of each decision: the one of the largest cursor, else the last. Keep other rows.
 
     An export writes a decision again when its reward comes late or is corrected. Its cursors say
     which row is newer, in whatever order the files were given.
@@ -596,7 +597,7 @@ def by_list(frame: pl.DataFrame, name: str, place: pl.Expr, *within: str) -> pl.
     """Return the rows list by list, by their place in it; `ROW_OF_LIST` is the list's number.
 
     Lists with the same value of `name` (and of the columns `within`) are one; a row without a value
-    is a list of its own. Lists are in the order of their first rows.
+    is a list of one. Lists are in the order of their first rows.
     """
     row = pl.col(ROW_OF_LIST)
     alone = pl.when(pl.col(name).is_null()).then(row)

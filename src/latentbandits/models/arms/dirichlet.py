@@ -289,8 +289,8 @@ class CategoricalArms(DirichletArms):
         state_prior: P1(s), `(n_states,)` or `(n_sessions, n_states)`; None is uniform.
         edges: for rewards that are numbers in an interval, `(n_categories + 1,)`: category c has
             the rewards from edges[c] to edges[c + 1], all equally likely, and `values` are the
-            middles. Two equal edges are a single reward, as that of a full score. None: rewards
-            are the `values` alone.
+            middles. Two equal edges are a single reward, such as a full score. None: rewards are
+            the `values` alone.
 
     >>> model = CategoricalArms([[[1.0, 1.0, 8.0], [8.0, 1.0, 1.0]]], values=[1.0, 2.0, 3.0])
     >>> model.expected_rewards(None)[0]
@@ -474,7 +474,7 @@ class CategoricalArms(DirichletArms):
         return self._of_a_reward(phi, phi.sum(axis=-1))[1]
 
     def _of_a_reward(self, phi: FloatArray, strength: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return mean, less the least value, and variance of a reward at the mean of phi."""
+        """Return a reward's mean above the least value, and its variance, at the mean of phi."""
         mean = phi @ self._offsets / strength
         square = phi @ self._offsets**2 / strength
         return mean, np.maximum(square - mean**2, 0.0)

@@ -42,9 +42,9 @@ class Hurdle(NamedTuple):
 class HurdleArms(ConjugateArms):
     """Base class of both families; phi is (positive rewards, zeros, phi of the amount).
 
-    A reward adds to phi of the amount two of (1 if positive, 1 if zero, log r, r), divided by the
-    variance of the noise: those with the indices `amount_terms`. Learning sums these four. The
-    noise of an amount is a number that all states and actions share.
+    Learning sums four statistics of a reward: (1 if positive, 1 if zero, log r, r). The two with
+    the indices `amount_terms`, divided by the variance of the noise, are added to phi of the
+    amount. The noise of an amount is a number that all states and actions share.
     """
 
     support = Interval(low=0.0, atoms=(0.0,))
@@ -403,7 +403,7 @@ class HurdleLogNormalArms(HurdleArms):
     def log_constant(
         self, totals: FloatArray, squares: FloatArray, noise: FloatArray
     ) -> FloatArray:
-        """Return the terms of sigma^2, relative to those of 1 in the base measure."""
+        """Return the terms of sigma^2, relative to sigma^2 = 1, which the base measure has."""
         value: FloatArray = -0.5 * (totals[..., 0] * np.log(noise)).sum(axis=1)
         value -= 0.5 * (squares * (1 / noise - 1)).sum(axis=1)
         return value - 0.5 * (np.log(noise[:, 0]) + _LEAST_NOISE / noise[:, 0])
@@ -414,7 +414,7 @@ class HurdleGammaArms(HurdleArms):
     """Rewards are zero with probability 1 - p[s, a], else gamma with the mean 1 / theta[s, a].
 
     p ~ Beta(alpha, beta); a positive reward is Gamma(power, rate power x theta) with
-    theta ~ Gamma(shape, scale), as that of `ExponentialArms`, which is a power of 1.
+    theta ~ Gamma(shape, scale). `ExponentialArms` has the same prior, and `power` 1.
 
     Args:
         alpha: the number of positive rewards that the prior of p is worth, `(n_states, n_actions)`

@@ -44,7 +44,7 @@ def start_model(
     Args:
         rewards: a reward family, or a plain word for it (`reward_names`).
         n_actions: the number of actions.
-        values: rewards that occur; 0 and 1 by default, for stars 1 to 5. Their deviation is the
+        values: rewards that occur; by default 0 and 1, or 1 to 5 for stars. Their deviation is the
             noise of gaussian rewards.
         mean: the expected reward; None: the mean of `values`.
         spread: standard deviation of the prior of an action's mean reward; None: a prior worth two

@@ -72,7 +72,7 @@ class Number:
 class Category:
     """A column of texts: one number for each level, 1 or 0, less the level's share.
 
-    Two levels are one number, that of the second.
+    Two levels are one number, the second level's.
     """
 
     name: str
@@ -188,7 +188,7 @@ INTERCEPT = "(intercept)"
 
 @dataclass(frozen=True)
 class Encoder:
-    """Columns in the order of their numbers; with `intercept` a one comes before them.
+    """The columns of an encoded row, in order; with `intercept` a 1 comes first.
 
     `action` is the name of a column that holds the ids of actions, if there is one.
 

@@ -77,8 +77,8 @@ def add_items(
 ) -> tuple[Any, Catalogue]:
     """Return model and catalogue with new actions that have these attributes.
 
-    None is an action of which nothing is known. The model must have been learned with attributes
-    of items (`fit --item-features`), unless all are None.
+    None is an action without known attributes. The model must have been learned with attributes of
+    items (`fit --item-features`), unless all are None.
 
     Raises:
         ValueError: the model has no such regression, or it does not have an attribute.

@@ -8,14 +8,14 @@ regression on the encoded attributes z,
 
     P1(s | z) = exp(b_s + w_s' z) / sum_s' exp(b_s' + w_s'' z).
 
-A user of whom nothing is known has the model's own P1(s), the average over users. Where only the
+A user without known attributes has the model's P1(s), the average over users. Where only the
 attributes c are known and d are not,
 
     P1(s | c) = sum_i k_i P1(s | c, d_i) / sum_i k_i
 
-over users i of the log. k_i is 0 unless the categories among c are theirs, and falls with the
-distance of numbers (a normal kernel). One further user's worth of weight is spread over everybody,
-so that a user like nobody in the log has the average over all d_i.
+over users i of the log. k_i is 0 unless user i has the categories in c, and falls with the distance
+of numbers (a normal kernel). The weight of one more user is spread over all users, so that a user
+unlike everyone in the log gets the average over all d_i.
 
 The gate changes the prior of the state alone: a session's belief is shifted once, when it begins.
 """

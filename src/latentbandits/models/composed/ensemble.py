@@ -125,7 +125,7 @@ class Ensemble(StationaryModel):
 
     @property
     def is_certain(self) -> bool:
-        """True for a single certain member; of several members the right one is unknown."""
+        """True for a single certain member; with several members it is unknown which is right."""
         return len(self.models) == 1 and self.models[0].is_certain
 
     @property
@@ -293,7 +293,7 @@ class Ensemble(StationaryModel):
 
     @cached_property
     def _members(self) -> tuple[Model, ...]:
-        """The members; those that are certain have no posterior over parameters."""
+        """The members; a certain member has no posterior over parameters."""
         return tuple(Known(m) if m.is_certain else cast(Model, m) for m in self.models)
 
 
@@ -305,7 +305,7 @@ def generative(member: KnownModel) -> Generative:
 
 
 def _choose(member: IntArray, draws: Mapping[int, FloatArray]) -> FloatArray:
-    """Return the rows (..., n_actions) of the array that belongs to each entry of `member`."""
+    """Return (..., n_actions): each row is taken from the array of its `member`."""
     first = next(iter(draws.values()))
     chosen = np.empty(np.broadcast_shapes(first.shape, (*member.shape, 1)))
     for i, rewards in draws.items():

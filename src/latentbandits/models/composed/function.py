@@ -31,7 +31,7 @@ class FunctionModel(CertainModel, StationaryModel):
     returns `(n, n_states, m)`. Rewards are N(mean, noise^2), or of `log_density(context, action,
     reward)`, which returns `(n, n_states)`; then `noise`, their sub-Gaussian scale, is needed by
     mUCB and mmUCB only. Without `n_actions` the second axis of the context counts the actions.
-    A `context_shape`, that of one session's context, is checked; None takes any.
+    A `context_shape`, the shape of one session's context, is checked; None takes any.
 
     Args:
         mean: mean rewards of every state, for a context and actions.

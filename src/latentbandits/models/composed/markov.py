@@ -29,9 +29,10 @@ from latentbandits.models.protocol import (
 class Markov(Wrapping):
     """A model whose state moves after every round: P(s' | s) = transition[s, s'].
 
-    The belief is that of a hidden Markov model's filter: condition on the reward, then predict the
+    The belief is the filter of a hidden Markov model: condition on the reward, then predict the
     next round's state. Uncertain parameters do not change while the state moves. They are followed
-    along `n_paths` paths of states for each current state, which is exact while there are so few.
+    along `n_paths` paths of states for each current state, which is exact until there are more
+    paths.
 
     Args:
         model: what the rewards of each state are.
@@ -39,7 +40,7 @@ class Markov(Wrapping):
         n_paths: paths of states per current state, where parameters are uncertain; 0: the mean
             rewards of `model` are taken as known, and only the state is learned.
         state_prior: P1(s) of the first round, `(n_states,)` or `(n_sessions, n_states)`; None is
-            that of `model`.
+            the prior of `model`.
         returning: P(s' | s) across a pause, `(n_states, n_states)`; None: a pause changes nothing.
             The state of a user who returns moves by it once more, before the first decision.
         session_gap: seconds between two decisions above which a user returns after a pause.
@@ -193,7 +194,7 @@ class Markov(Wrapping):
 
 
 def switching_matrix(n_states: int, probability: float) -> FloatArray:
-    """Return the transition matrix that moves to one of the others with this total probability.
+    """Return the matrix of a state that moves with this probability, to all others equally often.
 
     >>> switching_matrix(2, 0.2)
     array([[0.8, 0.2],
@@ -229,8 +230,8 @@ class PathFilter:
     """P(theta | s) for the current state s of a Markov chain over the states of `model`.
 
     A reward tells about theta of the state that was current in its round, so P(theta) depends on
-    the path of states. Given a path it is the model's own conjugate posterior. Every path is
-    followed while there are few: then the filter is exact. Later the weighted paths are thinned
+    the path of states. Given a path it is the model's own conjugate posterior. While there are few
+    paths, every one is followed, and the filter is exact. Later the weighted paths are thinned
     without bias to `n_paths` for every current state. This is a Rao-Blackwellised particle filter:
     paths are sampled, parameters are not. The model of each state is selected once, here: nothing
     is cached between calls, so that threads can share the filter.
@@ -358,7 +359,7 @@ class PathFilter:
         return wide, [(model, _flat(parameters.learned, i)) for i, model in enumerate(models)]
 
     def _state_model(self, state: int, session: IntArray) -> Model:
-        """Return the model of one state whose i-th instance is that of `session[i]`."""
+        """Return the model of one state; its i-th instance belongs to `session[i]`."""
         if self._shared:
             return self._shared[state]
         return self._model.select(session, np.full(len(session), state))

@@ -7,8 +7,8 @@ size has fallen to a quarter, particles are resampled and then moved by Metropol
 that leave the posterior as it is.
 
 For the evidence to be unbiased a move may depend on the data, but not on the particles. So its
-length is drawn, per particle, between the scale of the prior and that of a posterior after this
-number of rounds.
+length is drawn, per particle, between the scales of the prior and of a posterior after this number
+of rounds.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ f(r) and e its error, that mean is
     sqrt:   E[(theta + e)^2]      = theta^2 + c,        c = E[e^2]
 
 c, the `smearing`, is estimated from the log (Duan 1983) for every action, because residuals are
-seldom normal; by default it is that of normal errors. An order by E[f(r)] would rank actions by
-their typical reward, not by their mean reward.
+seldom normal; by default c is the value for normal errors. An order by E[f(r)] would rank actions
+by their typical reward, not by their mean reward.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ _LARGEST_EXPONENT = 300.0
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class TransformedRewards(Wrapping, ABC):
-    """A `model` of f(r) as a model of r. Subclasses state f and the mean of r given that of f(r).
+    """A `model` of f(r) as a model of r.
 
-    `smearing` is one number, or one for each action of a model of arms. `level` is the average
-    f(r) of the log: noise and spread in original units are those at that level (delta method).
+    Subclasses state f, and the mean of r given the mean of f(r).
+
+    `smearing` is one number, or one for each action of a model of arms. `level` is the average f(r)
+    of the log, at which noise and spread are converted to original units (delta method).
     """
 
     transform: ClassVar[str]
@@ -85,7 +87,7 @@ class TransformedRewards(Wrapping, ABC):
 
     @abstractmethod
     def mean(self, theta: FloatArray, smearing: FloatArray | float) -> FloatArray:
-        """Return the mean of r where that of f(r) is `theta`."""
+        """Return the mean of r for the mean `theta` of f(r)."""
 
     @abstractmethod
     def level_of(self, mean: FloatArray, smearing: FloatArray | float) -> FloatArray:
@@ -228,7 +230,7 @@ class Log1pRewards(TransformedRewards):
 
     Args:
         model: of log(1 + r), with normal posteriors.
-        smearing: c, one number or `(n_actions,)`; None is that of normal errors.
+        smearing: c, one number or `(n_actions,)`; None is the value for normal errors.
         level: f(r) at which noise and spread are stated in original units; None: the mean.
 
     >>> from latentbandits import GaussianArms
@@ -297,7 +299,7 @@ class SqrtRewards(TransformedRewards):
 
     Args:
         model: of sqrt(r), with normal posteriors.
-        smearing: c, one number or `(n_actions,)`; None is that of normal errors.
+        smearing: c, one number or `(n_actions,)`; None is the value for normal errors.
         level: f(r) at which noise and spread are stated in original units; None: the mean.
 
     >>> from latentbandits import GaussianArms

@@ -103,7 +103,7 @@ def log_sum(log_weights: FloatArray) -> FloatArray:
 def normalise(log_weights: FloatArray, otherwise: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return log sum exp over the last axis, and the log weights that sum to one.
 
-    Where every weight is zero, the normalised log weights are those of `otherwise`.
+    Where every weight is zero, the normalised log weights are taken from `otherwise`.
 
     >>> total, log_weights = normalise(np.log([0.1, 0.3]), np.log([0.5, 0.5]))
     >>> round(float(total), 6), np.exp(log_weights)
@@ -135,8 +135,8 @@ def sample(log_weights: FloatArray, rng: np.random.Generator) -> IntArray:
 def systematic(weights: FloatArray, n_draws: int, uniform: FloatArray | float) -> IntArray:
     """Draw `n_draws` indices of each row of `weights` (k, m), sorted: `(k, n_draws)`.
 
-    Index i is drawn n_draws * w_i / sum(w) times to within one, and that often on average.
-    `uniform` is a number in [0, 1) per row, (k,), or one for all.
+    Index i is drawn n_draws * w_i / sum(w) times on average, and never differs from it by more than
+    one. `uniform` is a number in [0, 1) per row, (k,), or one for all.
 
     >>> systematic(np.array([[0.5, 0.25, 0.25]]), 4, np.array([0.5]))
     array([[0, 0, 1, 2]])

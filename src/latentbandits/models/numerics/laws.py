@@ -45,7 +45,7 @@ class Support(Protocol):
 class Interval:
     """All numbers from `low` to `high`, both included.
 
-    `atoms` are rewards that have a probability of their own, and not a density.
+    `atoms` are rewards with a probability instead of a density.
 
     >>> Interval(low=0.0).contains(np.array([-0.1, 0.0, 2.0]))
     array([False,  True,  True])

@@ -46,7 +46,7 @@ from latentbandits.policies.decision import ActionProbabilities, Decision
 
 
 class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
-    """Draw a state from its posterior, then mean rewards given the state, and play their best."""
+    """Draw a state from its posterior, then mean rewards given the state; play the best action."""
 
     row_wise: ClassVar[bool] = True
 
@@ -108,8 +108,8 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
     def row_wise(self) -> bool:  # type: ignore[override]
         """Whether a session's draws do not depend on the other sessions of the batch.
 
-        That holds if the draws are a function of so many normal variables per session. Samplers
-        that reject proposals take a varying number of random numbers.
+        That holds if the draws are a function of a fixed number of normal variables per session.
+        Samplers that reject proposals take a varying number of random numbers.
         """
         return self.model.is_certain or isinstance(self.model, FromNormals)
 
@@ -176,9 +176,9 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
 class mmTS(JointThompson):
     """Thompson sampling with an uncertain model (Algorithm 3), exact: s, then theta_s given s.
 
-    Propensities are by quadrature where actions are independent given the state, else by
-    `propensity_draws` counted draws, or none if that is 0. With `catch_all` the model has one
-    more state, "none of these": see `with_catch_all`.
+    Propensities are found by quadrature where actions are independent given the state, else by
+    `propensity_draws` counted draws; 0 draws: none. With `catch_all` the model has one more state,
+    "none of these": see `with_catch_all`.
 
     Args:
         model: a model of latent states with uncertain parameters.
@@ -218,7 +218,7 @@ _GIVEN = "_given_to_mmts"
 
 
 def _given(model: Model) -> Model:
-    """Return the model that an mmTS was given before it added a state; else `model` itself."""
+    """Return the model before `mmTS` added a catch-all state to it; else `model` itself."""
     return getattr(model, _GIVEN, model)
 
 
@@ -328,7 +328,7 @@ class InformationDirected(PosteriorPolicy[Any], ABC):
 
     @abstractmethod
     def _scenarios(self, belief: Any, context: Context) -> tuple[FloatArray, FloatArray]:
-        """Return mean rewards that are possible, and their weights.
+        """Return possible mean rewards and their weights.
 
         The rewards are `(1 or n, m, n_actions)`, the weights `(n, m)`.
         """
@@ -392,7 +392,7 @@ class mmIDS(InformationDirected, JointPolicy):
     Args:
         model: a model of latent states with uncertain parameters.
         draws: number of scenarios.
-        seed: of the nodes that the draws are made from.
+        seed: seed of the nodes that the draws are made from.
 
     >>> from latentbandits.models import GaussianArms
     >>> policy = mmIDS(GaussianArms([[0.9, 0.1], [0.1, 0.9]], noise=0.5, spread=0.1))

@@ -223,7 +223,7 @@ def average_item_slack(item: FloatArray, covariances: FloatArray) -> float:
 
 
 class _Quantile(LargestPosteriorScore[Any], ABC):
-    """The rule that both policies share; a subclass states the laws of the mean rewards."""
+    """Base class of both quantile policies; a subclass states the laws of the mean rewards."""
 
     row_wise: ClassVar[bool] = True
     quantile: float
@@ -276,8 +276,9 @@ class mBayesUCB(_Quantile, KnownPolicy):
 class mmBayesUCB(_Quantile, JointPolicy):
     """Play the action with the largest q-quantile of its posterior mean reward: an uncertain model.
 
-    The quantile is that of the mixture over states of the model's own laws (normal, Student, beta,
-    gamma, inverse gamma, particles), to a relative 1e-11. Deterministic up to ties.
+    The law of an action's mean reward is the mixture over states of the model's laws (normal,
+    Student, beta, gamma, inverse gamma, particles); its quantile is exact to a relative 1e-11.
+    Deterministic up to ties.
 
     Args:
         model: a model of latent states with uncertain parameters.
@@ -459,7 +460,7 @@ def _separate(
 
 
 def _between_best(estimates: FloatArray, first: IntArray, row: IntArray) -> FloatArray:
-    """Return the middle of the two largest estimates of each session; of one, that one."""
+    """Return the middle of each session's two largest estimates; a single estimate as it is."""
     best = np.maximum.reduceat(estimates, first)
     others = np.where(estimates < best[row], estimates, -np.inf)
     second = np.maximum.reduceat(others, first)

@@ -127,9 +127,10 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
 class HierTS(SampledPopulation[HierBelief], _Hierarchical):
     """Hierarchical Thompson sampling (Hong et al. 2022), exact: draw m, then theta_i given m.
 
-    `prior_spread` is the deviation of a user from the mean (S0 = prior_spread^2 I), `hyper_spread`
-    that of the mean from 0 (S_q). As `hyper_spread` goes to 0 this is LinTS per user, and as
-    `prior_spread` goes to 0 one LinTS for all. Unit vectors as features make K Gaussian actions.
+    `prior_spread` is the deviation of a user from the mean (S0 = prior_spread^2 I), and
+    `hyper_spread` the deviation of the mean from 0 (S_q). As `hyper_spread` goes to 0 this is LinTS
+    per user, and as `prior_spread` goes to 0 one LinTS for all. Unit vectors as features make K
+    Gaussian actions.
 
     Args:
         n_users: number of users of the population.

@@ -60,7 +60,7 @@ class Phased(PopulationPolicy[PhasedBelief]):
         n_users: number of users of the population.
         n_features: number of features of an action.
         first: rounds before the first fit.
-        factor: ratio of the rounds of one fit to those of the fit before it.
+        factor: ratio between the rounds of one fit and of the fit before it.
 
     >>> from latentbandits.policies import LinTS, mmTS
     >>> prior = LinearGaussian([[0.0, 0.0]], 0.5, [np.eye(2)])

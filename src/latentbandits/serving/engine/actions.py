@@ -26,10 +26,10 @@ Brought: TypeAlias = Mapping[str, Any] | Sequence[Sequence[float] | Mapping[str,
 
 
 class Named(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The names in a request: of the eligible actions, of others, and of the user.
+    """The names in a request: eligible actions, excluded actions, and the user.
 
-    Without `actions` all actions of the model are eligible but those that `exclude` names.
-    `visitor` is the row of the user in the population, where the policy has one.
+    Without `actions`, all actions of the model but the ones in `exclude` are eligible. `visitor` is
+    the row of the user in the population, where the policy has one.
     """
 
     actions: list[str] | None = None
@@ -59,7 +59,7 @@ def decode_names(data: bytes | None) -> Named:
 
 
 def decode_features(row: DecisionRow) -> list[list[float]] | None:
-    """Return the features that the request of a decision brought, a row for each action."""
+    """Return the features that a decision's request sent, a row for each action."""
     if row.features is None:
         return None
     rows: list[list[float]] = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
@@ -109,8 +109,8 @@ def visit(row: int, features: FloatArray | None) -> Any:
 class ActionSpace(ABC):
     """The ids, titles and features of a model's actions.
 
-    The last `n_new` of the catalogue are ones that the model was not learned for. Without a
-    catalogue, actions come with each request.
+    The model was not learned for the last `n_new` actions of the catalogue. Without a catalogue,
+    actions come with each request.
     """
 
     def __init__(self, catalogue: Catalogue | None, n_new: int) -> None:
@@ -134,13 +134,13 @@ class ActionSpace(ABC):
         """Return the request as the policy takes it; Invalid if the model cannot answer it."""
 
     def _eligible(self, exclude: Sequence[str] | None) -> BoolArray | None:
-        """Return the mask of the actions that a request which names none leaves to choose from."""
+        """Return the mask of eligible actions for a request that names no actions."""
         return self._mask if exclude is None else self._all_but(exclude, self._mask)
 
     def _past_mask(self, named: Named, action: int) -> BoolArray | None:
-        """Return the mask of a past decision among all actions, which chose this one.
+        """Return the mask of a past decision among all actions that chose `action`.
 
-        Where it is no longer offered, all actions were eligible.
+        If `action` is no longer offered, all actions were eligible.
         """
         mask = self._mask if self._mask is not None and self._mask[0, action] else None
         return mask if named.exclude is None else self._all_but(named.exclude, mask)
@@ -159,7 +159,7 @@ class ActionSpace(ABC):
 
 
 class FixedActions(ActionSpace):
-    """A model with a fixed set of actions: "0", "1", ... where they were given no names."""
+    """A model with a fixed set of actions, named "0", "1", ... unless the catalogue names them."""
 
     def __init__(self, n_actions: int, catalogue: Catalogue | None = None, n_new: int = 0) -> None:
         if catalogue is not None and len(catalogue) != n_actions:
@@ -199,7 +199,7 @@ class FixedActions(ActionSpace):
 
 
 class FeaturedActions(ActionSpace):
-    """A model that takes features: the caller's, or those of a catalogue of named actions.
+    """A model that takes features: the caller's, or a catalogue's for named actions.
 
     Features that callers bring lack the offsets of the catalogue's uncertain actions
     (`models.growing`).
@@ -318,7 +318,7 @@ def action_space(
 ) -> ActionSpace:
     """Return the action space of `model`; Invalid if the catalogue is another model's.
 
-    The last `n_new` actions of the catalogue are ones that the model was not learned for.
+    The model was not learned for the last `n_new` actions of the catalogue.
     """
     if model.n_actions is not None:
         return FixedActions(model.n_actions, catalogue, n_new)

@@ -54,7 +54,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ReportedReward(NamedTuple):
-    """A reward that was reported of the decision of `row`, and by whom."""
+    """A reward that was reported for the decision `row`, and who reported it."""
 
     row: DecisionRow
     report: RewardReport
@@ -66,9 +66,9 @@ class ReportedReward(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PendingReward(Pending[Rewarded]):
-    """A reward that is to be learned.
+    """A reward that waits to be learned.
 
-    `recalled` is its decision as the model knows it; None for a list, and where nothing is learned.
+    `recalled` is the decision in the model's terms; None for a list, and where nothing is learned.
     """
 
     live: Live
@@ -92,8 +92,8 @@ class Batch:
     """A transaction: pending decisions and rewards of different sessions, committed together.
 
     `settle` makes and learns what is pending, and so does the end of the transaction. The batch
-    claims the sessions, request ids and event ids of all that is pending. An operation that needs
-    one of them settles the batch first.
+    claims the sessions, request ids and event ids of everything pending. An operation that needs a
+    claimed session or id settles the batch first.
     """
 
     def __init__(self, sessions: Sessions) -> None:
@@ -118,7 +118,7 @@ class Batch:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit what the block does, at its end, completely or not at all."""
+        """Commit all changes of the block at its end, or none."""
         try:
             self.begin()
             yield
@@ -128,7 +128,7 @@ class Batch:
             raise
 
     def begin(self) -> None:
-        """Begin a transaction; read again what other processes may have changed."""
+        """Begin a transaction; reread whatever other processes may have changed."""
         self._store.begin()
         if self._stale:
             self._library.forget()
@@ -159,7 +159,7 @@ class Batch:
         return totals, counts.get("decisions", 0), counts.get("applied", 0)
 
     def rollback(self) -> None:
-        """Undo the transaction, which may have been committed all the same if the store failed."""
+        """Undo the transaction. If the store failed, it may have been committed all the same."""
         self._store.rollback()
         self._claimed.clear()
         self._decisions = []
@@ -186,7 +186,7 @@ class Batch:
     # decisions
 
     def ask(self, request: DecisionRequest) -> Decided | PendingDecision:
-        """Take a request that is to be settled; or answer it, if it was answered before."""
+        """Queue a request for `settle`, or answer it if it was answered before."""
         fingerprint = None
         if request.request_id is not None:
             fingerprint = _fingerprint(request)
@@ -289,7 +289,7 @@ class Batch:
             one.answer = answer_of(row, one.live.probabilities, is_new=is_new)
 
     def recompute(self, live: Live, request: DecisionRequest, row: DecisionRow) -> DecisionRow:
-        """Return the decision that this session made with the order and token of `row` again."""
+        """Make the decision of `row` again, with its order and token, from this session."""
         inputs = self._of_user(live, request, _ask_or_default(live.served, request))
         clicks = None if row.click_model is None else stored_click_model(row.click_model)
         one = PendingDecision(live, request, inputs, row.order, row.token, row.time, None, clicks)
@@ -324,7 +324,7 @@ class Batch:
                 self._recent[row.decision] = (recent[0], row)
 
     def tell(self, report: RewardReport, who: str = "") -> Rewarded | PendingReward:
-        """Take a reward that is to be settled; or answer it at once."""
+        """Queue a reward for `settle`, or answer it at once."""
         row = self.decision(report.decision_id)
         if row.session in self._claimed or report.event_id in self._claimed:
             self.settle()
@@ -355,7 +355,7 @@ class Batch:
     def _take(
         self, row: DecisionRow, report: RewardReport, kind: RewardKind, who: str
     ) -> Rewarded | PendingReward:
-        """Check a reward; answer it, unless it is the first of its decision and to be learned."""
+        """Check a reward; answer it, unless it is its decision's first and must be learned."""
         live = self._sessions.get(row.session)  # locks the session in a shared store
         recent = self._recent.get(row.order)
         current = self._store.reward_of(row.order) if recent is None else recent[1]
@@ -500,7 +500,7 @@ def _reward_row(
 
 
 def _single_value(row: DecisionRow, report: RewardReport) -> float:
-    """Return the reward of a decision that is no list."""
+    """Return the reward of a decision of one action."""
     if (
         isinstance(report.value, msgspec.UnsetType)
         or report.values is not None
@@ -526,7 +526,7 @@ def _ask_or_default(served: ServedModel, request: DecisionRequest) -> PolicyInpu
 
 
 def _fingerprint(request: DecisionRequest) -> bytes:
-    """Return a hash of a request: that of version 0.1.0 where it has none of the newer fields."""
+    """Return a hash of a request. Without newer fields it equals the hash of version 0.1.0."""
     fields = msgspec.structs.asdict(request)
     fields.pop("reward_token", None)  # HTTP's own: it asks for nothing of the decision
     for newer in ("exclude", "user_features", "user", "length"):
@@ -561,7 +561,7 @@ def learn_all(waiting: Sequence[PendingReward]) -> list[Learned]:
 
 
 def _learn_alike(some: Sequence[PendingReward]) -> list[Learned]:
-    """Learn rewards of sessions of one policy, whose contexts have one shape; or of one list."""
+    """Learn the rewards of sessions with one policy and contexts of one shape, or of one list."""
     live, reported = some[0].live, some[0].reported
     policy = live.group.policy
     try:
@@ -592,7 +592,7 @@ def _predict(pending: PendingReward) -> float | None:
     """Return the mean of a reward under its session's belief, for some of the decisions.
 
     It takes about as long as learning the reward, so one decision in PREDICTED is chosen by its
-    token. A decision of a former model has no prediction of the session's model, a list none.
+    token. Lists, and decisions that a former model made, have no prediction.
     """
     live, row, recalled = pending.live, pending.reported.row, pending.recalled
     if (
@@ -625,7 +625,7 @@ def _is_believable(learned: Learned) -> bool:
 
 
 def _kind(place: int, pending: PendingReward, recalled: Recalled) -> Any:
-    """Return the key by which rewards are batched; `place` if one must be learned alone."""
+    """Return the key by which rewards are batched; `place` if the reward must be learned alone."""
     context, eligible = recalled.context, recalled.eligible
     group = pending.live.group
     if not group.order_free or group.n_users is not None:

@@ -1,7 +1,7 @@
 """Choosing: decisions that wait together are chosen by one call of their policy.
 
-Each decision draws its random numbers from a stream of its own, given by its id. So it is the same
-whether it is made alone, together with others, or again from the log.
+The id of a decision seeds its random numbers. So the decision is the same whether it is made alone,
+in a batch, or again from the log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from latentbandits.serving.settings import PropensityMode
 
 
 class Chosen(msgspec.Struct, frozen=True, gc=False):
-    """The choice of the policy for one session; of a list, with the choices below the first."""
+    """The policy's choice for one session; for a list, also the choices below the first."""
 
     action: int
     state: int
@@ -110,7 +110,7 @@ class RowGenerator(StreamPerSession):
         return self._drawn(np.random.Generator.random, size)
 
     def random_where(self, tied: BoolArray, size: tuple[int, ...]) -> FloatArray:
-        """Draw only for sessions one of whose rows is tied, as they would alone; 0 elsewhere."""
+        """Draw for sessions with a tied row, the same numbers as in a batch of one; 0 elsewhere."""
         values, rows = self._empty(size)
         values[...] = 0.0
         for i in np.flatnonzero(tied.reshape(len(self._generators), -1).any(axis=1)).tolist():
@@ -135,10 +135,11 @@ class Chooser:
     """Asks policies for decisions, with the probability of each chosen action.
 
     Args:
-        mode: counted: in closed form where there is one, else by `draws` more decisions of the same
-            belief. policy: as the policy itself does it, which for mmTS without features is an
-            integral, exact to 1e-6 and milliseconds long. none: not at all.
-        draws: how many are counted.
+        mode: how propensities are found. counted: in closed form where there is one, else by
+            `draws` more decisions of the same belief. policy: by the policy itself, which for mmTS
+            without features is an integral, exact to 1e-6, that takes milliseconds. none: not at
+            all.
+        draws: number of decisions that are counted.
     """
 
     def __init__(self, mode: PropensityMode, draws: int) -> None:
@@ -193,7 +194,7 @@ class Chooser:
         return [msgspec.structs.replace(top, below=tuple(below)) for top, *below in by_session]
 
     def _generator(self, some: Sequence[PendingDecision]) -> np.random.Generator:
-        """Return a generator whose numbers for each decision are those of its stream."""
+        """Return a generator that draws each decision's numbers from the decision's stream."""
         while len(self._streams) < len(some):
             self._streams.append(Stream())
         generators = [
@@ -206,7 +207,7 @@ class Chooser:
 
 
 def _kind(place: int, one: PendingDecision, inputs: PolicyInputs) -> Any:
-    """Return the key by which decisions are batched; `place` if one must be made alone."""
+    """Return the key by which decisions are batched; `place` if the decision must be made alone."""
     policy = one.live.group.policy
     if not policy.row_wise or inputs.visitor is not None:
         return place
@@ -280,7 +281,7 @@ def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
 def answer_of(
     row: DecisionRow, probabilities: list[float] | None = None, *, is_new: bool = False
 ) -> Decided:
-    """Return a decision as its caller is told of it; `is_new`: the model lacks its action."""
+    """Return the answer to a decision's caller; `is_new`: the model lacks its action."""
     answer = Decided(
         decision_id=decision_id(row.order, row.token),
         action=row.action,

@@ -129,11 +129,11 @@ class Engine:
         if_active: str | None = None,
         click_model: str | None = None,
     ) -> ServedModel:
-        """Use this model from now on; Invalid, and the old model stays, if it cannot be served.
+        """Use this model from now on. If it cannot be served, raise Invalid and keep the old one.
 
         In the mode "trial" half of the new sessions use it, until the next activation. `if_active`
         is the id of a model: Conflict where another model is active. `click_model` is for lists;
-        the default is the setting, and "auto" is the click model that the model's fit notes.
+        None means the setting, and "auto" the click model that the model's fit noted.
         """
         self._lock_models()
         if if_active is not None and self.library.active.model != if_active:
@@ -161,7 +161,7 @@ class Engine:
         return new
 
     def _check_trial(self, row: ModelRow) -> None:
-        """Refuse a trial that could not be told from what goes on without it."""
+        """Refuse a trial whose sessions could not be told apart from the others."""
         if row.id == self.library.active.model:
             raise Invalid(f"{row.name} is the active model: there is nothing to try")
         if TRIAL in self.settings.shares():
@@ -173,8 +173,8 @@ class Engine:
     def add_actions(self, actions: Sequence[NewAction], who: str = "") -> ServedModel:
         """Add actions to the catalogue of the active model, at its end.
 
-        The model with the longer catalogue is activated. Sessions of the model go on under it:
-        their rewards mean the same to it.
+        The model with the longer catalogue is activated. Sessions of the active model continue with
+        it, because their rewards mean the same to both models.
         """
         self._lock_models()
         served = self._change(lambda model, catalogue: extended(model, catalogue, actions), who)
@@ -202,7 +202,7 @@ class Engine:
         self.library.refresh()
 
     def _change(self, change: CatalogueChange, who: str) -> ServedModel:
-        """Activate the active model with another catalogue: its policy and click model stay."""
+        """Activate the active model with another catalogue; keep its policy and click model."""
         row, active = self.library.changed(change), self.library.active
         tuned = self.library.tuned(active.model)
         if tuned is not None:
@@ -211,10 +211,10 @@ class Engine:
         return self.activate(row, "extended", force=True, who=who, click_model=click_model)
 
     def start_with(self, row: ModelRow | None, *, activate: bool = False) -> str:
-        """Activate the model of the command line, unless it was before; returns why or why not.
+        """Activate the model of the command line, unless it was active before; return the reason.
 
-        A model that was activated before in this store is not activated again: that would undo
-        every later swap at each restart. `activate` does so all the same.
+        A model that was activated before in this store is not activated again, because each restart
+        would undo later swaps; `activate=True` does it all the same.
         """
         activations = self.library.activations
         if row is None or (activations and self.library.active.model == row.id):
@@ -228,7 +228,7 @@ class Engine:
         return "--activate was given" if activate else "it is new to this store"
 
     def _keep_active(self) -> str:
-        """Keep the active model; it is activated again if the settings have another click model."""
+        """Keep the active model; activate it again if the settings name another click model."""
         active, text = self.library.active, self.settings.click_model
         known = "it is the one that this store had active"
         if text == AUTO or read_click_model(text, active.model).text == active.click_model:
@@ -249,7 +249,7 @@ class Engine:
         return answer.result()
 
     def recompute(self, text: str) -> Decided:
-        """Make a logged decision again, and return it as it was: action, propensity and states.
+        """Make a logged decision again and return the same action, propensity and states.
 
         Floats agree to 1e-12: rewards of merged sessions may be learned in another order.
 
@@ -300,7 +300,7 @@ class Engine:
         return self._settled(self.batch.tell(report, who))
 
     def correct(self, report: RewardReport, who: str = "") -> Rewarded:
-        """Replace the reward of a decision, which its session then has learned instead."""
+        """Replace the reward of a decision; the session then has learned the new one instead."""
         self.batch.settle()
         row = self.batch.decision(report.decision_id)
         answer = self.batch.report(row, report, "correction", who)
@@ -327,7 +327,7 @@ class Engine:
         return [(row, self.library.is_new_action(row.decision)) for row in rows]
 
     def delete(self, name: str, who: str = "") -> int:
-        """Forget all sessions of this name, those merged with them, and all their decisions.
+        """Forget all sessions of this name, the sessions merged with them, and all their decisions.
 
         Returns how many sessions there were.
         """
@@ -374,10 +374,10 @@ class Engine:
 
     def sweep(self, limit: int = 500) -> int:
         """End sessions unseen for `session_ttl`, forget sessions unseen for `retention`, and give
-        decisions without a reward the default one; return the number of all these changes, of which
-        there are at most `limit` of each kind.
+        decisions without a reward the default reward.
 
-        Once an hour, former catalogues that no session can have used are forgotten too.
+        Make at most `limit` changes of each kind, and return their number. Once an hour, also
+        forget former catalogues that no session can have used.
         """
         self.batch.settle()
         now = self.clock()
@@ -392,7 +392,7 @@ class Engine:
         return expired + len(gone) + self._give_defaults(now, limit)
 
     def _ended(self, row: SessionRow, oldest: int) -> bool:
-        """Return whether a session can be deleted; a merged one stays as long as the whole."""
+        """Return whether a session can be deleted; the parts of a merged session stay together."""
         if row.merged_into is None:
             return True
         parent = self.store.session(self.store.root(row.key))

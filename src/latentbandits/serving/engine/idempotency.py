@@ -1,4 +1,4 @@
-"""Requests that are carried out once for each request id, and digests that stand for ids."""
+"""Carry out a request once for each request id; keep digests in the place of ids."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def once(
     act: Callable[[], Answer],
     kind: type[Answer],
 ) -> Answer:
-    """Return the answer of `act`, or the one that the same request id had before.
+    """Return the answer of `act`, or the earlier answer to the same request id.
 
-    `operation` describes the request; Conflict if the id was used for another one. The answer is
-    kept in the transaction that acts, and processes that share a store wait for each other.
-    Neither `operation` nor the answer may hold the id of a user: forgetting the user does not
-    remove them. Of the request id a digest is kept.
+    `operation` describes the request; Conflict if the id was used for another request. The answer
+    is kept in the transaction that acts, and processes that share a store wait for each other.
+    Neither `operation` nor the answer may hold the id of a user, because forgetting the user does
+    not remove them. Only a digest of the request id is kept.
     """
     if request_id is None:
         return act()
@@ -77,7 +77,7 @@ def drop_ids(store: Store) -> None:
 
 
 def _without_ids(note: bytes) -> _Kept:
-    """Return what is kept; of an earlier version with a digest, and without the user's id."""
+    """Return a kept answer; in an answer of an earlier version, replace ids by digests."""
     kept = msgspec.msgpack.decode(note, type=_Kept)
     if kept.hashed:
         return kept

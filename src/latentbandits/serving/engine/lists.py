@@ -1,4 +1,4 @@
-"""Lists: which one a request asks for, and what a report says was observed of one.
+"""Lists: check which list a request asks for, and read which rewards a report observed.
 
 A list is one decision. Its reward is one event with a reward for each position that was observed,
 and its value is their sum.
@@ -56,10 +56,10 @@ def click_model_for(
 def observed_rewards(
     row: DecisionRow, report: RewardReport, kind: RewardKind, current: RewardRow | None
 ) -> list[float | None]:
-    """Return what is observed of a list after this report, by position; None: not observed.
+    """Return the rewards of a list after this report, by position; None: not observed.
 
-    A report may be of some positions, and later ones add others. What was reported takes the place
-    of a default. A correction replaces the positions that it is about.
+    A report may name some positions, and later reports add others. A reported reward takes the
+    place of a default. A correction replaces the positions that it names.
     """
     clicks = stored_click_model(row.click_model or "")
     told = _told(row, report, kind, clicks)
@@ -85,7 +85,7 @@ def _clicked(report: RewardReport) -> bool:
 def _told(
     row: DecisionRow, report: RewardReport, kind: RewardKind, clicks: ClickModel
 ) -> list[float | None]:
-    """Return the rewards by position that a report says or implies; None: it is not about it."""
+    """Return the rewards that a report states or implies, by position; None: neither."""
     shown = shown_actions(row)
     if kind == "default" and not isinstance(report.value, msgspec.UnsetType):
         return [report.value] * len(shown)

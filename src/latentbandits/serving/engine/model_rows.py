@@ -48,7 +48,7 @@ def pack(model: Any, name: str, catalogue: Catalogue | None = None) -> ModelRow:
 
 
 def model_row(files: Mapping[str, bytes], name: str) -> ModelRow:
-    """Return a row with these files; its id is a hash of them."""
+    """Return a row with these files and their hash as its id."""
     return ModelRow(content_id(files), name, msgspec.msgpack.encode(dict(files)))
 
 
@@ -127,7 +127,7 @@ class ActionNames:
         return [name for name in known if name not in retired]
 
     def lacks(self, row: DecisionRow) -> bool:
-        """Return whether an action of a decision is one that its model was not learned for."""
+        """Return whether a decision has an action that its model was not learned for."""
         if row.features is not None or row.policy == FALLBACK:
             return False
         known = self.find(row.model)

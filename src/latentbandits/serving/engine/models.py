@@ -81,7 +81,7 @@ class GroupPolicy:
 
 
 def _noted_click_model(noted: Mapping[str, Any]) -> str:
-    """Return the text of the click model that a model's fit noted; "each" where it noted none."""
+    """Return the click model's text that a fit noted; "each" where it noted none."""
     told = noted.get("click_model", Each.name)
     if not isinstance(told, Mapping):
         return str(told)
@@ -91,7 +91,7 @@ def _noted_click_model(noted: Mapping[str, Any]) -> str:
 
 
 def read_click_model(text: str, name: str) -> ClickModel:
-    """Return the click model of this text; Invalid, with the `name` of its model, if it is none."""
+    """Return the click model of this text; Invalid, naming the model `name`, if there is none."""
     try:
         return as_click_model(text)
     except ValueError as error:
@@ -117,7 +117,7 @@ def make_policy(text: str, model: Any, catalogue: Catalogue | None = None) -> An
 def is_order_free(policy: AnyPolicy, model: Any) -> bool:
     """Return whether the order of a session's rewards does not matter to its belief, to rounding.
 
-    That holds for models whose posteriors are exact; a model or a policy has to say so.
+    That holds for exact posteriors; models and policies declare it.
     """
     exact = bool(with_defaults(model).order_free) and model.transition is None
     return exact and bool(policy.order_free) and policy.learns_from == "any"
@@ -137,7 +137,8 @@ def fixed_state_prior(policy: AnyPolicy, belief: Any) -> tuple[float, ...]:
 def draws_depend_on_order(belief: Any) -> bool:
     """Return whether draws from a belief depend on the order of its rewards, to more than rounding.
 
-    A posterior says so itself where its distribution does not: see `LinearPosterior`.
+    A posterior declares this even where its distribution does not depend on the order: see
+    `LinearPosterior`.
     """
     if not isinstance(belief, tuple):
         return False
@@ -160,12 +161,12 @@ class ServedModel:
 
     @property
     def catalogue(self) -> Catalogue:
-        """The catalogue of its actions, of numbers where they were given no names."""
+        """The catalogue of the model's actions; actions without names are numbered."""
         assert self.space.catalogue is not None
         return self.space.catalogue
 
     def parts(self) -> dict[int, int]:
-        """Return the bytes of its parts, by identity: versions of a model share some of them."""
+        """Return the bytes of the model's arrays, by identity: versions of a model share arrays."""
         parts = {id(self): 4 * len(self.space.names or ())}  # masks
         if self.space.catalogue is not None:
             parts |= self.space.catalogue.parts()
@@ -185,9 +186,7 @@ class ServedModel:
         return bool(self.space.new)
 
     def lacks(self, row: DecisionRow) -> bool:
-        """Return whether an action of a decision is one that the caller named by its id, and
-        none of this model's.
-        """
+        """Return whether the caller named an action by its id that this model lacks."""
         return (
             row.features is None
             and row.policy != FALLBACK
@@ -200,7 +199,7 @@ class ServedModel:
         return any(group.n_users is not None for group in self.policies.values())
 
     def of_group(self, group: str) -> GroupPolicy:
-        """Return the policy of a group; that of the main one for groups of former settings."""
+        """Return the policy of a group; groups of former settings get the main group's policy."""
         return self.policies.get(group) or self.policies[MAIN]
 
     def summary(self) -> ModelSummary:
@@ -216,7 +215,7 @@ class ServedModel:
 def extended(
     model: Any, catalogue: Catalogue, actions: Sequence[NewAction]
 ) -> tuple[Any, Catalogue]:
-    """Return model and catalogue with these actions at the end; ValueError if one cannot be."""
+    """Return model and catalogue with these actions added at the end; ValueError if impossible."""
     for action in actions:
         title = None if action.name is None else [action.name]
         if action.vector is None:
@@ -317,7 +316,7 @@ class Library:
 
     @property
     def active(self) -> ActivationRow:
-        """The latest activation but for trials; Invalid if no model was ever activated."""
+        """The latest activation that is not a trial; Invalid if no model was ever activated."""
         for one in reversed(self.activations):
             if one.mode != "trial":
                 return one
@@ -330,9 +329,9 @@ class Library:
         return last if last is not None and last.mode == "trial" else None
 
     def successor(self, model: str, activation: int) -> str | None:
-        """Return the model that a session of `model`, last used under `activation`, goes on with.
+        """Return the next model of a session of `model`, last used under `activation`.
 
-        None: it was ended by an activation since.
+        None: a later activation ended the session.
         """
         before = ""  # the model that was active before
         for one in self.activations:
@@ -347,7 +346,7 @@ class Library:
         return model
 
     def served(self, model_id: str) -> ServedModel:
-        """Return a model ready to serve; models are kept while sessions use them, or lately did."""
+        """Return a model ready to serve; recently used models stay in memory."""
         key: ModelKey = (model_id, ())
         served = self._alive.get(key)
         if served is None:
@@ -399,8 +398,8 @@ class Library:
     def prune(self, now: int) -> list[str]:
         """Have the store forget former catalogues that no session can have used; returns their ids.
 
-        These are models that were never replaced by another one but with a changed catalogue, so
-        that all their actions are in a model that stays.
+        Only a changed catalogue ever replaced these models, so all their actions are in a model
+        that stays.
         """
         replaced: dict[str, int] = {}
         staying = {one.model for one in self.activations if one.mode == "trial"}
@@ -424,7 +423,7 @@ class Library:
         self._store.put_note(_TUNED + model_id, text.encode())
 
     def _text(self, group: str, row: ModelRow) -> str:
-        """Return a group's policy; `auto` is recommended by the model's fit, tuned, or the default.
+        """Return a group's policy; `auto` is the recommended, the tuned, or the default policy.
 
         With `explore` every policy plays a uniformly random action with that probability.
         """
@@ -437,12 +436,12 @@ class Library:
         return str(PolicySpec("Exploring", {"policy": text, "e": explore}))
 
     def grown(self, model_id: str, before: int = LAST) -> ServedModel:
-        """Return a model with the actions added that it lacks and other models had.
+        """Return a model grown by the actions that it lacks and earlier models had.
 
-        These are the models that were activated before the order `before`. A new action has the
-        mean of the average action and a wide variance (`models.growing`). The model itself is
-        returned where it lacks none, or where its family cannot take new actions. A session uses
-        the grown model only if a request names a new action or the session learned from one. That
+        Earlier models are the ones that were activated before the order `before`. A new action has
+        the mean of the average action and a wide variance (`models.growing`). A model that lacks
+        none, or whose family cannot take new actions, is returned as it is. A session uses the
+        grown model only if a request names a new action or the session learned from one. That
         follows from the log, so that a decision can be made again.
         """
         base = self.served(model_id)
@@ -476,13 +475,13 @@ class Library:
         return new
 
     def is_new_action(self, row: DecisionRow) -> bool:
-        """Return whether a decision's action is one that its model was not learned for."""
+        """Return whether a decision has an action that its model was not learned for."""
         return self._names.lacks(row)
 
     def changed(self, change: CatalogueChange) -> ModelRow:
         """Return the active model with another catalogue, as a new row.
 
-        `change` takes model and catalogue; a ValueError of it says why it cannot be.
+        `change` receives model and catalogue, and raises ValueError if the change is impossible.
         """
         row = self.row(self.active.model)
         base = self.served(row.id)
@@ -497,7 +496,7 @@ class Library:
         return msgspec.structs.replace(changed, base=row.base or row.id)
 
     def check(self, row: ModelRow) -> ServedModel:
-        """Return the model of an artefact, ready to decide; Invalid if it never could."""
+        """Return the model of an artefact, ready to decide; Invalid if it cannot be served."""
         model, catalogue = unpack(row)
         if model.n_sessions is not None:
             raise Invalid(
@@ -518,7 +517,7 @@ class Library:
         return ServedModel(row.id, row.name, model, space, policies, rewards, clicks)
 
     def click_model(self, served: ServedModel) -> ClickModel:
-        """Return the click model of lists: that of the model's activation, or of its fit."""
+        """Return the click model of lists: the activation's, or else the fit's."""
         latest = (one.click_model for one in reversed(self.activations) if one.model == served.id)
         text = next(latest, None)
         return served.clicks if text is None else stored_click_model(text)
@@ -559,7 +558,7 @@ class Library:
         return clicks.text
 
     def check_successor(self, new: ServedModel) -> None:
-        """Refuse a model that cannot answer requests which the active model answers.
+        """Refuse a model that cannot answer all requests that the active model answers.
 
         Where callers name actions by id, a successor may have any family, rank, number of states
         and set of actions: actions that the successor lacks are added to it (`grown`). Where

@@ -29,7 +29,7 @@ from latentbandits.serving.stores.protocol import Store
 
 
 def moved_to(group: GroupPolicy, belief: Any, learned_at: int | None, time: int) -> Any:
-    """Return the belief at a decision of this time (ms): moved once if it comes after a pause."""
+    """Return the belief at a decision at this time (ms), moved once if a pause precedes it."""
     gap = group.session_gap
     if gap is None or learned_at is None or time - learned_at <= 1000 * gap:
         return belief
@@ -37,7 +37,7 @@ def moved_to(group: GroupPolicy, belief: Any, learned_at: int | None, time: int)
 
 
 def state_probabilities(policy: AnyPolicy, belief: Any, n: int = 1) -> list[list[float]]:
-    """Return P(s) of `n` sessions; one certain state where the policy does not give them."""
+    """Return P(s) of `n` sessions; one certain state where the policy has no P(s)."""
     probabilities = policy.state_probabilities(belief)
     if probabilities is None:
         return [[1.0]] * n
@@ -48,7 +48,7 @@ def state_probabilities(policy: AnyPolicy, belief: Any, n: int = 1) -> list[list
 def first_belief(policy: AnyPolicy, row: SessionRow) -> Any:
     """Return the belief of a session without rewards: the prior given its user's attributes.
 
-    Attributes that this model's gate lacks, after a change of models, are left out.
+    Attributes that this model's gate does not know are left out.
     """
     user = decode_user(row.user_features)
     gate = None if user is None else gate_of(policy)
@@ -109,7 +109,7 @@ def teaches(group: GroupPolicy, served: ServedModel, row: DecisionRow) -> bool:
 
 
 def recall(group: GroupPolicy, served: ServedModel, row: DecisionRow) -> Recalled | None:
-    """Return the decision of `row` as the model knows it; None where nothing is learned from it."""
+    """Return the decision of `row` in the model's terms; None where it teaches nothing."""
     recalled = served.space.recall(row) if teaches(group, served, row) else None
     if recalled is None or group.n_users is None:
         return recalled
@@ -127,7 +127,7 @@ def learn(
     value: float,
     observed: bytes | None = None,
 ) -> Any:
-    """Return the belief after the reward of the decision of `row`: `observed` of a list."""
+    """Return the belief after the reward of the decision `row`; for a list, after `observed`."""
     if observed is not None:
         return _learn_list(group, served, belief, row, observed)
     recalled = recall(group, served, row)
@@ -168,7 +168,7 @@ def _learn_list(
 
 
 def _without(policy: AnyPolicy, recalled: Recalled, above: Sequence[int]) -> Recalled:
-    """Return a position of a list whose eligible actions are none of those above it."""
+    """Return a position of a list, without the actions above it among its eligible actions."""
     if not above or recalled.action in above:  # it was recalled without the other actions
         return recalled
     n_actions = policy.checked_context(recalled.context, 1)[1]

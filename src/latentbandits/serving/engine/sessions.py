@@ -108,7 +108,7 @@ class Live(NamedTuple):
         )
 
     def returned(self, time: int) -> Live:
-        """Return the session at a decision of this time: its belief is moved after a pause."""
+        """Return the session at a decision at this time; after a pause its belief is moved."""
         if self.group.session_gap is None:
             return self
         belief = moved_to(self.group, self.belief, self.learned_at, time)
@@ -118,7 +118,7 @@ class Live(NamedTuple):
         return self._replace(belief=belief, probabilities=states)
 
     def fits(self, row: SessionRow) -> bool:
-        """Return whether this belief, with the rewards that came since, is that of `row`."""
+        """Return whether learning later rewards turns this belief into the belief of `row`."""
         mine = self.row
         return mine.model == row.model and mine.revision == row.revision
 
@@ -157,7 +157,7 @@ def check_same_user(row: SessionRow, user: Mapping[str, Any]) -> None:
 
 
 def _too_short(row: SessionRow) -> Damaged:
-    """Return the error of a session whose log has fewer or more rewards than its row says."""
+    """Return the error for a session whose log does not have as many rewards as its row says."""
     return Damaged(
         f"session {row.name!r} states {row.rewards} rewards, but its log has others: rows of it "
         "are lost or damaged (`latentbandits check` tells more)"
@@ -196,7 +196,7 @@ class OrderSequence:
 
 
 class Cache:
-    """Sessions by key and by name; those that a transaction has put here leave if it is undone.
+    """Sessions by key and by name; undoing a transaction removes the sessions that it put here.
 
     Args:
         capacity: largest number of sessions.
@@ -232,13 +232,13 @@ class Cache:
         return self._keys.get(name)
 
     def name(self, name: str, key: int) -> None:
-        """Remember that the open session of this name, or of this other name, has this key."""
+        """Remember that this name, or other name, belongs to the open session with this key."""
         if len(self._keys) > 4 * self._capacity:
             self._keys.clear()
         self._keys[name] = key
 
     def put(self, live: Live) -> None:
-        """Keep a session as the one that was used last; those used longest ago may leave."""
+        """Keep a session as the last used one; the longest unused ones may be dropped."""
         key, sessions = live.row.key, self._sessions
         old = sessions.get(key)
         if old is not live:
@@ -267,7 +267,7 @@ class Cache:
         self._changed.clear()
 
     def rolled_back(self) -> None:
-        """Drop the sessions of the transaction: they are read from the store again."""
+        """Drop the sessions of the transaction, so that they are read from the store again."""
         for key in self._changed:
             self.remove(key)
         self._changed.clear()
@@ -285,7 +285,7 @@ def _size(live: Live) -> int:
 
 
 class Rebuilding(Exception):  # noqa: N818 - the operation is to be tried again, later
-    """A session's replay is long: do it with `Restoring.rebuild`, a little at a time."""
+    """Raised if a session's replay is long: do it with `Restoring.rebuild`, a little at a time."""
 
     def __init__(self, key: int) -> None:
         super().__init__(f"session {key} is being rebuilt from its log")
@@ -297,8 +297,8 @@ class Restoring:
 
     A belief is restored from the session's snapshot and the rewards that came after it. Snapshots
     shorten a replay and can be thrown away at any time: each names its model, its policy and the
-    revision of its session. A session is replayed reward by reward, never from sums: sums would
-    give floats that differ from those that were served.
+    revision of its session. A session is replayed reward by reward, never from sums, whose floats
+    would differ from the served ones.
 
     A long replay never holds up the writer. Where `deferring` is set, a replay of more than SLICE
     rewards raises Rebuilding instead. The operation is rolled back, other requests go on, and the
@@ -352,7 +352,7 @@ class Restoring:
             raise Rebuilding(row.key)
 
     def _complete(self, start: Live, rows: Sequence[RewardedDecision]) -> Live:
-        """Return the session after these rewards, which are all that it lacks, and keep it."""
+        """Return the session after these rewards, the last ones that it lacks, and keep it."""
         live = self._learned(start, rows)
         if live.learned != live.row.rewards:
             raise _too_short(live.row)
@@ -360,7 +360,7 @@ class Restoring:
         return live
 
     def fresh(self, row: SessionRow, served: ServedModel | None = None) -> Live:
-        """Return a session before its first reward, on its own model or on `served`."""
+        """Return a session before its first reward, on the model of its row or on `served`."""
         served = served or self._library.served(row.model)
         group = served.of_group(row.group)
         belief = first_belief(group.policy, row)
@@ -409,7 +409,7 @@ class Restoring:
         return start.with_belief(start.row, belief, states, learned, learned_to, played)
 
     def _grown_for(self, live: Live, rows: Sequence[RewardedDecision]) -> Live | None:
-        """Return the session's beginning on its grown model, where `rows` need that."""
+        """Return the session's first belief on its grown model, if `rows` need the grown model."""
         if not any(live.served.lacks(row.decision) for row in rows):
             return None
         grown = self._library.grown(live.row.model)
@@ -417,7 +417,7 @@ class Restoring:
         return None if same else self.fresh(live.row, grown)
 
     def on(self, live: Live, served: ServedModel) -> Live:
-        """Return a session with a belief of `served`, which is not the model that it has now."""
+        """Return the session with a belief on `served`, another model than it has now."""
         row, fresh = live.row, self.fresh(live.row, served)
         if row.rewards == 0:
             return fresh
@@ -498,9 +498,9 @@ class Restoring:
     def merged(self, into: Live, other: Live, row: SessionRow) -> Live | None:
         """Return the belief of two sessions merged as `row`; None where it must be replayed.
 
-        Where order does not matter, the rewards of the session that has fewer are added to the
-        belief of the other. Where the draws of a decision depend on the order all the same, those
-        rewards must be later than the others, as in a replay.
+        Where order does not matter, the session with fewer rewards is replayed on top of the other
+        session's belief. If random draws depend on the order all the same, the replayed rewards
+        must also be the later ones.
         """
         alike = into.served is other.served and into.group.text == other.group.text
         alike = alike and into.row.user_features == other.row.user_features
@@ -630,7 +630,7 @@ class Sessions:
                 raise Invalid(str(error)) from None
 
     def find(self, name: str) -> Live | None:
-        """Return the open session of this name, or of the one it was merged into."""
+        """Return the open session of this name, or the session that it was merged into."""
         key = self._cache.key_of(name)
         if key is None or self.store.shared:
             row = self.store.session_named(name)
@@ -643,7 +643,7 @@ class Sessions:
         return live
 
     def get(self, key: int) -> Live | None:
-        """Return the open session of this key, or of the one it was merged into; None if it
+        """Return the open session of this key, or the one that it was merged into; None if it
         ended.
         """
         cached = self._cache.get(key)
@@ -670,14 +670,14 @@ class Sessions:
         return self.restoring.restore(row, cached)
 
     def able(self, live: Live, row: DecisionRow) -> Live:
-        """Return the session on a model that can learn from the decision of `row`, if any can."""
+        """Return the session on a model that can learn from the decision `row`, if there is one."""
         if not live.served.lacks(row):
             return live
         grown = self.library.grown(live.row.model)
         return live if live.served is grown else self.restoring.on(live, grown)
 
     def _up_to_date(self, row: SessionRow) -> SessionRow | None:
-        """Carry out what time and new models do to a session; None if that ended it."""
+        """Apply the passing of time and new models to a session; None if that ended it."""
         if not row.open:
             return None
         if row.seen < self._expired():
@@ -714,7 +714,7 @@ class Sessions:
         return self.restoring.rebuild(current, self._cache.get(key), seconds, interrupted)
 
     def _expired(self) -> int:
-        """Return the time before which a session must have been seen last to have ended by now."""
+        """Return the time such that sessions last seen before it have ended by now."""
         return self.clock() - self._ttl_ms
 
     def end_expired(self, limit: int) -> int:
@@ -727,9 +727,7 @@ class Sessions:
     # saving
 
     def save(self, lives: Sequence[Live], *, new: Collection[int] = ()) -> None:
-        """Write sessions after a decision or a reward each; those of the keys `new` have no row
-        yet.
-        """
+        """Write sessions after a decision or a reward each; the ones in `new` have no row yet."""
         known: list[SessionRow] = []
         for live in lives:
             row = live.row

@@ -72,7 +72,7 @@ class GroupTotals(msgspec.Struct, array_like=True):
         self.change_session((0.0, 0), (total, count))
 
     def change_session(self, before: tuple[float, int], after: tuple[float, int]) -> None:
-        """Put the reward sum and count of a session in the place of the earlier ones."""
+        """Replace the earlier reward sum and count of a session."""
         (old, had), (total, count) = before, after
         self.sessions += bool(count) - bool(had)
         self.rewards += count - had
@@ -149,7 +149,7 @@ class Statistics(msgspec.Struct):
         self.counts[name] = self.counts.get(name, 0) + times
 
     def decided(self, row: DecisionRow, probabilities: Sequence[float]) -> None:
-        """Count a decision; `probabilities` are those of the states."""
+        """Count a decision; `probabilities` are the session's P(s)."""
         totals = self.group(row.group)
         totals.decisions += 1
         self.tally(row.policy, row.model).decisions += 1
@@ -168,7 +168,7 @@ class Statistics(msgspec.Struct):
     def session_decided(
         self, session: SessionRow, row: DecisionRow, probabilities: Sequence[float]
     ) -> None:
-        """Count a decision of a session, which is here as it was before."""
+        """Count a decision; `session` is the session before the decision."""
         states = probabilities if len(probabilities) > 1 else []
         self.move_share(session.model, floats(session.probabilities), states)
         self.decided(row, probabilities)
@@ -180,7 +180,7 @@ class Statistics(msgspec.Struct):
         self.move_share(session.model, floats(session.probabilities), [])
 
     def clicked(self, rewards: Sequence[float | None], before: Sequence[float | None] = ()) -> None:
-        """Count positions of a list with a reward above 0, without those that had one `before`."""
+        """Count positions of a list with a reward above 0, unless they had one `before`."""
         for position, (new, old) in enumerate(zip_longest(rewards, before), 1):
             if (new or 0.0) > 0 and not (old or 0.0) > 0:
                 self.count(f"{CLICKED_AT}{position}")
@@ -201,10 +201,10 @@ class Statistics(msgspec.Struct):
         replaced: float | None = None,
         predicted: float | None = None,
     ) -> None:
-        """Count a reward of the decision `row`; the session is here as it was before.
+        """Count a reward of the decision `row`; `session` is the session before the reward.
 
-        `replaced` is the decision's earlier reward, which this one takes the place of; `predicted`
-        is the reward that was expected, where that is known.
+        `replaced` is the decision's earlier reward, which this one replaces; `predicted` is the
+        expected reward, where it is known.
         """
         more = 0 if replaced is not None else 1
         old = replaced or 0.0
@@ -225,8 +225,9 @@ class Statistics(msgspec.Struct):
             one.reward_squares += value * value - old * old
 
     def earned(self, session: SessionRow, after: tuple[float, int]) -> None:
-        """Count the rewards (sum, number) of a session, which is here as it was before: in its
-        group, and on the day that it began if that is one of the latest.
+        """Count rewards (sum, number) in the session's group and, if it is recent, its first day.
+
+        `session` is the session before the rewards.
         """
         before = session.reward_sum, session.rewards
         self.group(session.group).change_session(before, after)
@@ -337,7 +338,7 @@ def decode_totals(data: bytes) -> Statistics:
 
 
 def read_totals(store: Store) -> Statistics:
-    """Return the totals of this process; those of its log where the note is damaged."""
+    """Return the totals of this process; recompute them from its log if the note is damaged."""
     try:
         kept = store.note(f"{STATISTICS}{store.node}")
         if kept is not None:

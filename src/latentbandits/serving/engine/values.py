@@ -48,12 +48,12 @@ class DecisionRequest(msgspec.Struct, frozen=True):
 
     `actions` names the eligible actions; `features` has one row for each: numbers, or values by
     name where the model was learned with names; one row by name is shared by all actions. Without
-    either, all actions of the model are eligible but those that `exclude` names. The same
-    `request_id` again gives the same decision.
-    `default` is played, marked as a fallback, where no model ever had one of the actions.
-    `user_features` in a session's first request are the attributes of its user, by name; later
-    requests may repeat them, but state no others. `user` says who asks, where the policy learns
-    across users and the session is their population. `length` asks for a list of that many actions.
+    either, all actions of the model but the ones in `exclude` are eligible. The same `request_id`
+    again gives the same decision. `default` is played, marked as a fallback, where no model ever
+    had one of the actions. `user_features` in a session's first request are the attributes of its
+    user, by name; later requests may repeat them, but state no others. `user` says who asks, where
+    the policy learns across users and the session is their population. `length` asks for a list of
+    that many actions.
     """
 
     session: Annotated[Id, Meta(examples=["ann"])]
@@ -70,10 +70,10 @@ class DecisionRequest(msgspec.Struct, frozen=True):
 class Decided(msgspec.Struct, frozen=True):
     """A decision, committed to the store.
 
-    Of a list, `actions` are in order, `indices` and `propensities` go with them, and `action`,
-    `index` and `propensity` are those of the first. A propensity is the probability of an action
-    given those above it: their product is the probability of the list. `click_model` says how
-    users are taken to look at it.
+    Of a list, `actions` are in order, with their `indices` and `propensities`; `action`, `index`
+    and `propensity` belong to the first one. A propensity is the probability of an action given
+    those above it: their product is the probability of the list. `click_model` is the assumption of
+    how users look at the list.
     """
 
     decision_id: str
@@ -160,9 +160,9 @@ class RatesView(msgspec.Struct, frozen=True):
 class NewAction(msgspec.Struct, frozen=True):
     """An action to add.
 
-    `attributes` are those that the model was learned with (`fit --item-features`), by name;
-    `vector` is what the model sees of an action: its features, or for arms its mean reward in
-    every state. With neither, it is taken as the average action, with a wide variance.
+    `attributes` are values by name of the attributes that the model was learned with (`fit
+    --item-features`); `vector` holds the action's features, or for arms its mean reward in every
+    state. An action with neither is treated as the average action, with a wide variance.
     """
 
     id: Annotated[Id, Meta(examples=["green"])]

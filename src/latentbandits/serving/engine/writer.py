@@ -88,7 +88,7 @@ class Writer:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Answer to the running event loop from now on."""
+        """Send answers to the running event loop from now on."""
         self._loop = asyncio.get_running_loop()
         self.engine.sessions.restoring.deferring = True
         if self._thread is None:
@@ -104,12 +104,12 @@ class Writer:
         sessions: Sequence[str] = (),
         decisions: Sequence[str] = (),
     ) -> asyncio.Future[Answer]:
-        """Return the answer of `operation`, which is there once it is committed.
+        """Return the answer of `operation` once it is committed.
 
-        Raises Busy where `work` more would be too much to wait, unless it is `urgent` or alone.
-        An operation declares the names of the sessions that it uses, and ids of decisions of
-        others: where processes share a store, all sessions of a batch are locked before any is
-        used.
+        Raises Busy if `work` more units would exceed the capacity, unless the operation is `urgent`
+        or alone. An operation declares the names of the sessions that it uses, and ids of decisions
+        of further sessions: where processes share a store, all sessions of a batch are locked
+        before any is used.
         """
         assert self._loop is not None
         if self._closed:
@@ -128,12 +128,12 @@ class Writer:
         return future
 
     def oldest(self) -> float:
-        """Return the seconds that the store has kept an operation waiting."""
+        """Return for how many seconds the store has kept an operation waiting."""
         begun = next((job.since for job in self._unanswered.values() if not job.parked), None)
         return 0.0 if begun is None else time.monotonic() - begun
 
     def give_up(self) -> None:
-        """Refuse what has waited too long; called by the event loop from time to time."""
+        """Refuse operations that waited too long; called by the event loop from time to time."""
         last = time.monotonic() - self._patience
         for job in list(self._unanswered.values()):
             if job.since > last:
@@ -202,7 +202,7 @@ class Writer:
         return batch, False
 
     def _parts(self, batch: list[_Job]) -> list[list[_Job]]:
-        """Divide a batch into transactions; a transaction of a shared store locks sessions."""
+        """Divide a batch into transactions; in a shared store each locks its sessions."""
         parts: list[list[_Job]] = []
         work = 0
         for job in batch:
@@ -246,7 +246,7 @@ class Writer:
             return True  # the retried requests get the error
 
     def _commit(self, batch: list[_Job], *, again: bool = False) -> list[Any]:
-        """Return an answer or an exception for each, after one commit for all of them."""
+        """Return an answer or an exception for each job, after one commit for all."""
         place = 0
         try:
             with self.engine.transaction():
@@ -306,21 +306,21 @@ class Writer:
 
 
 def _orders(decisions: Sequence[str]) -> Iterator[int]:
-    """Give the orders of decisions, without ids that are none."""
+    """Yield the orders of these decisions; skip ids that no decision can have."""
     for text in decisions:
         with suppress(NotFound):
             yield parse_decision_id(text)[0]
 
 
 def _settled(answer: Any) -> Any:
-    """Return an answer, or those of a list; of a pending request what its batch gave it."""
+    """Return the answer, or a list of answers; the batch has answered pending requests."""
     if isinstance(answer, Pending):
         return answer.answer
     return list(map(_settled, answer)) if isinstance(answer, list) else answer
 
 
 def _attempt(operation: Operation[Any], engine: Engine) -> Any:
-    """Return the answer or the refusal, which undoes nothing of the others in the batch."""
+    """Return the answer, or the refusal; a refusal leaves the rest of the batch as it is."""
     try:
         return operation(engine)
     except StoreUnavailable:

@@ -44,10 +44,10 @@ _JSON = "application/json"
 class App(Requests):
     """The service as an ASGI app, to be mounted in another one or run by itself.
 
-    Give `lifespan` to the outer app, so that the store is closed when that ends. An outer app that
-    does not is served too: then the first request starts the service. `authenticated` says that
-    the outer app lets administrators in: a key is not asked for then, unless there are keys. Not
-    `timed`: the server ends the connections of slow clients, and the app need not.
+    Give `lifespan` to the outer app, so that the store is closed when that ends. Otherwise the
+    first request starts the service. `authenticated` says that the outer app lets only
+    administrators reach admin endpoints, so that no key is needed unless there are keys.
+    `timed=False` leaves it to the server to end the connections of slow clients.
     """
 
     def __init__(

@@ -97,7 +97,7 @@ class Call(NamedTuple):
 
 
 def each(call: Callable[[One], Any], requests: One | list[One]) -> Any:
-    """Answer one request, or each of many: with an answer, or the refusal of that one."""
+    """Answer one request, or each of a list, with its answer or its refusal."""
     if not isinstance(requests, list):
         return call(requests)
     answers: list[Any] = []
@@ -136,7 +136,7 @@ def _check_merged(engine: Engine, caller: Caller, session: str) -> None:
 
 
 def _own_id(caller: Caller, text: str | None) -> str | None:
-    """Keep the request and event ids of keys with different sessions apart."""
+    """Return an id that keys limited to different sessions cannot share."""
     if text is None or not caller.sessions:
         return text
     return f"{caller.sessions}{_SEPARATOR}{text}"
@@ -192,7 +192,7 @@ async def correct(call: Call) -> Rewarded:
 
 
 def _owned_reward(engine: Engine, caller: Caller, request: RewardRequest) -> RewardRequest:
-    """Return a reward with the caller's own event id; refuse one of another key's session."""
+    """Return a reward with an event id of this caller; refuse a reward of another key's session."""
     if not caller.sessions:
         return request
     _check_decision(engine, caller, request.decision_id)
@@ -229,7 +229,7 @@ async def show_session(call: Call) -> SessionView:
 async def _shown(service: Service, live: Live, orders: Sequence[int]) -> SessionView:
     """Return a session with its decisions of these orders.
 
-    They are read a few at a time, so that the requests of others are not held up.
+    They are read a few at a time, so that other requests are not held up.
     """
 
     def read(part: Sequence[int], engine: Engine) -> list[Event]:
@@ -286,7 +286,7 @@ async def show_models(call: Call) -> Models:
 
 
 async def show_active(call: Call) -> ActiveModel:
-    """Return the active model's files, and the salt that chooses the judged sessions."""
+    """Return the active model's files, and the salt that chooses the held-out sessions."""
 
     def find(engine: Engine) -> ActiveModel:
         row = engine.library.row(engine.library.active.model)
@@ -353,7 +353,7 @@ async def _change(
 
 
 async def activate(call: Call) -> Models:
-    """Activate a model of the models folder, or one that the store has."""
+    """Activate a model of the models folder or of the store."""
     body, service = call.body, call.service
     if (body.path is None) == (body.model is None):
         raise Invalid("give either `path`, a folder with a saved model, or `model`, an id")
@@ -399,7 +399,7 @@ async def activate(call: Call) -> Models:
 
 
 def _below(folder: Path | None, path: str) -> Path:
-    """Return a path inside the models folder: nothing else on this machine can be named."""
+    """Return a path inside the models folder; refuse every other path."""
     if folder is None:
         raise Conflict("this service has no models folder: start it with --models")
     target = (folder / path).resolve()
@@ -430,7 +430,7 @@ async def read_log(call: Call) -> Log:
 
 
 async def find_forgotten(call: Call) -> ForgottenDecisions:
-    """Return which decisions the store no longer has, or a limited key may not see."""
+    """Return the decisions that the store no longer has, or that a limited key may not see."""
     decisions = call.body.decisions
     if not call.caller.sessions:
         return ForgottenDecisions(await call.service.forgotten(decisions))

@@ -1,4 +1,4 @@
-"""API keys (random, shown once, kept as hashes), and the audit log of what they were used for."""
+"""API keys (random, shown once, kept as hashes), and the audit log of admin actions."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _audit = logging.getLogger("latentbandits.audit")
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A key as the file has it.
 
-    `sha256` is that of 256 random bits: too many to guess, so no slow hash is needed. `sessions`
-    is the prefix that the ids of its sessions must have; `rate` is in decisions, rewards and
-    other requests per second.
+    `sha256` is the hash of 256 random bits: too many to guess, so no slow hash is needed.
+    `sessions` is the prefix that the ids of its sessions must have; `rate` is in decisions, rewards
+    and other requests per second.
     """
 
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
@@ -84,7 +84,7 @@ class Caller:
         self._tokens -= work
 
     def inherit(self, earlier: Caller) -> None:
-        """Continue the use count that the same key had before its file was read again."""
+        """Continue with the use count of the same key from before the file was read again."""
         if self.rate is not None:  # use without a rate is no debt that a later rate asks for
             self._tokens = min(self._most(), earlier._tokens)
             self._updated = earlier._updated
@@ -157,7 +157,7 @@ def _hashed(key: str) -> str:
 def add_key(
     path: str, name: str, scopes: Collection[str], sessions: str = "", rate: float | None = None
 ) -> str:
-    """Make a key, add its hash to the file, and return it: it cannot be had again."""
+    """Make a key, add its hash to the file, and return the key, which is shown only this once."""
     unknown = set(scopes) - set(SCOPES)
     if unknown or not scopes:
         raise ValueError(f"scopes are {', '.join(SCOPES)}; got {', '.join(sorted(scopes)) or '-'}")

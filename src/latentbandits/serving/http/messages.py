@@ -48,16 +48,15 @@ class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
 
     `actions` names the eligible ones; `features` brings one row for each: numbers, or values by
     name where the model was learned with names; one row by name is shared by all actions. Without
-    either, all actions of the model are eligible but those that `exclude` names. The same
-    `request_id` again is the same decision.
-    An action that the model lacks, but an earlier one had, is a new action, marked as a fallback
-    where it is chosen. `default` is played, so marked, where no model ever had one of the actions.
-    `user_features` in a session's first request are the attributes of its user, by name: they hold
-    for the whole session, and a later request that states others is refused (409).
-    `user` says who asks, where the policy learns across users (HierTS) and the session is their
-    population.
-    `length` asks for an ordered list of that many different actions; the answer has `actions`.
-    `reward_token` asks for a token that allows to report this decision's reward without a key.
+    either, all actions of the model but the ones in `exclude` are eligible. The same `request_id`
+    again is the same decision. An action that the model lacks, but an earlier one had, is a new
+    action, marked as a fallback where it is chosen. `default` is played, so marked, where no model
+    ever had one of the actions. `user_features` in a session's first request are the attributes of
+    its user, by name: they hold for the whole session, and a later request that states others is
+    refused (409). `user` says who asks, where the policy learns across users (HierTS) and the
+    session is their population. `length` asks for an ordered list of that many different actions;
+    the answer has `actions`. `reward_token` asks for a token that allows to report this decision's
+    reward without a key.
     """
 
     reward_token: bool = False
@@ -66,8 +65,8 @@ class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
 class RewardRequest(RewardReport, frozen=True, forbid_unknown_fields=True):
     """The reward that a decision earned: `value`.
 
-    Of a list it is the action that was `clicked` (null: it was seen and none was clicked), where
-    the list's click model is a cascade, or the `values` of some or all of its actions.
+    For a list whose click model is a cascade, it is the action that was `clicked` (null: the list
+    was seen and nothing clicked); for other lists, the `values` of some or all of the actions.
     `token` is the decision's `reward_token`: it takes the place of a key, and the body may then be
     sent as text/plain, which browsers do without asking first.
     """
@@ -84,12 +83,12 @@ class MergeRequest(Request, frozen=True):
 
 class ActivateRequest(Request, frozen=True):
     """A model to use from now on: a folder below the service's models folder, or the id of a
-    model that it has already. `force` takes one that cannot answer what its predecessor could.
-    The same `request_id` again activates nothing anew. With `if_active`, the id of a model, nothing
-    is activated where another model is active by now. The mode "trial" leaves the active model
-    as it is: until the next activation, half of the new sessions begin with this one.
-    `click_model` says how users look at lists: each, cascade, positions(1, 0.6, 0.4), or auto for
-    what the model's fit says; without it, the service's setting.
+    model that it has already. `force` accepts a model that cannot answer all requests that its
+    predecessor could. The same `request_id` again activates nothing anew. With `if_active`, the id
+    of a model, nothing is activated where another model is active by now. The mode "trial" leaves
+    the active model active: until the next activation, half of the new sessions begin with this
+    model. `click_model` says how users look at lists: each, cascade, positions(1, 0.6, 0.4), or
+    auto for what the model's fit says; without it, the service's setting.
     """
 
     path: Id | None = None
@@ -104,9 +103,9 @@ class ActivateRequest(Request, frozen=True):
 class NewActionRequest(NewAction, frozen=True, forbid_unknown_fields=True):
     """An action to add to the catalogue of the active model.
 
-    `attributes` are those that the model was learned with (`fit --item-features`), by name;
-    `vector` is what the model sees of an action: its features, or for arms its mean reward in
-    every state. With neither, it is taken as the average action, with a wide variance.
+    `attributes` are values by name of the attributes that the model was learned with (`fit
+    --item-features`); `vector` holds the action's features, or for arms its mean reward in every
+    state. An action with neither is treated as the average action, with a wide variance.
     """
 
 
@@ -121,8 +120,8 @@ class CatalogueChange(msgspec.Struct, frozen=True):
 class SessionView(msgspec.Struct, frozen=True):
     """A session as the service knows it.
 
-    `belief` holds the arrays of the policy's belief, and the shape of those of more than 20,000
-    numbers. `history` has the last 1,000 rounds, fewer where their features are large, and 100 in
+    `belief` holds the arrays of the policy's belief; of arrays of more than 20,000 numbers, only
+    the shape. `history` has the last 1,000 rounds, fewer where their features are large, and 100 in
     the answer to a merge.
     """
 
@@ -169,7 +168,7 @@ class Swap(msgspec.Struct, frozen=True):
 
 
 class Models(msgspec.Struct, frozen=True):
-    """All models that the service has, and when each was activated; `trial` is the one on trial."""
+    """All models of the service, and when each was activated; `trial` is the model on trial."""
 
     active: str
     models: list[ModelView]
@@ -180,8 +179,9 @@ class Models(msgspec.Struct, frozen=True):
 class ActiveModel(msgspec.Struct, frozen=True):
     """The active model whole, as `latentbandits relearn` compares candidates with it.
 
-    `files` are those of its artefact: msgpack, a map of names to contents. `judging_salt` chooses
-    the sessions that no fit sees; callers who know it could choose ids that are judged.
+    `files` has the files of the model's artefact: msgpack, a map of names to contents.
+    `judging_salt` chooses the sessions that no fit sees; a caller who knows it could choose ids of
+    such sessions.
     """
 
     id: str
@@ -191,7 +191,7 @@ class ActiveModel(msgspec.Struct, frozen=True):
 
 
 class ForgottenRequest(Request, frozen=True):
-    """Decisions of which to tell whether they were forgotten, by their ids."""
+    """Ids of decisions; the answer names the ones that were forgotten."""
 
     decisions: Annotated[list[Id], Meta(min_length=1, max_length=MAX_PAGE)]
 
@@ -248,9 +248,9 @@ class DayView(msgspec.Struct, frozen=True):
 
 
 class GroupView(msgspec.Struct, frozen=True):
-    """The sessions that get the policy, or those that are held out.
+    """The totals of an experiment group: the main one, the holdout, or another.
 
-    The band counts that rewards of one session are alike.
+    The band allows for rewards of one session being alike.
     """
 
     group: str
@@ -265,7 +265,7 @@ class GroupView(msgspec.Struct, frozen=True):
 
 
 class DifferenceView(msgspec.Struct, frozen=True):
-    """The mean reward of group `above` minus that of `group`, with its interval.
+    """The difference in mean reward, group `above` minus `group`, with its interval.
 
     The intervals of all groups hold together, at every look (95 %).
     """
@@ -327,7 +327,7 @@ class RecentSession(msgspec.Struct, frozen=True):
 
 
 class RelearningVerdict(msgspec.Struct, frozen=True):
-    """The gate's interval of the difference in reward per session."""
+    """The interval of the difference in reward per session, candidate minus current model."""
 
     difference: float | None = None
     low: float | None = None
@@ -351,9 +351,9 @@ class Overview(msgspec.Struct, frozen=True):
 
     `counts` holds sessions `started`, `expired`, `restarted`, `merged`, `deleted`, `open`,
     `unexplained` (sessions that no state explains), `decisions`, and rewards `applied`,
-    `duplicate`, `late`, `replaced`. `difference` is the mean
-    reward of the policy minus that of the holdout. `play` says whether the page /play is served,
-    `report` whether /report has the report of the active model's fit.
+    `duplicate`, `late`, `replaced`. `difference` is the difference in mean reward, policy minus
+    holdout. `play` says whether the page /play is served, `report` whether /report has the report
+    of the active model's fit.
     """
 
     time: float
@@ -395,8 +395,8 @@ class ActionEarned(msgspec.Struct, frozen=True):
 class ActionsEarned(msgspec.Struct, frozen=True):
     """Lists what the active model's actions earned, the most shown first (at most 100).
 
-    Counted are the latest decisions and rewards of the log, at most 10,000 of them, since `since`
-    (seconds since 1970; None before any). `states` has the names of the states.
+    The latest decisions and rewards of the log are counted, at most 10,000, from `since` on
+    (seconds since 1970; None if there are none). `states` has the names of the states.
     """
 
     model: str
@@ -417,9 +417,9 @@ class CatalogueItem(msgspec.Struct, frozen=True):
 class CatalogueView(msgspec.Struct, frozen=True):
     """The actions of the active model, the most telling first.
 
-    `items` has at most 100; it is empty where actions come with each request. `favours` names,
-    for each state, what it likes more than the others do; `low` and `high` are the least and the
-    greatest reward that is expected of any action in any state.
+    `items` has at most 100; it is empty where actions come with each request. `favours` names, for
+    each state, the actions with a higher expected reward than in other states; `low` and `high` are
+    the least and the greatest reward that is expected of any action in any state.
     """
 
     model: str
@@ -469,7 +469,8 @@ class Problem(msgspec.Struct, frozen=True):
 class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
     """The body of every answer that is not a success.
 
-    Nothing was done, unless `outcome` is "unknown" (status 504): the same request id tells.
+    Nothing was done, unless `outcome` is "unknown" (status 504): then repeat the request with the
+    same request id.
     """
 
     error: Problem
@@ -497,12 +498,12 @@ class NotAdmitted(Exception):  # noqa: N818 - an answer, not a fault
         self.retry_after = retry_after
 
     def answer(self) -> Answered:
-        """Return the status, body and further headers that tell of it."""
+        """Return the status, body and further headers of the refusal."""
         return problem_answer(self.status, self.problem, self.retry_after)
 
 
 def problem_answer(status: int, problem: Problem, retry_after: float = 1.0) -> Answered:
-    """Return the status, body and further headers that tell of a problem."""
+    """Return the status, body and further headers of an answer with a problem."""
     extra: RawHeaders = {}
     if status == 401:
         extra[b"www-authenticate"] = b"Bearer"

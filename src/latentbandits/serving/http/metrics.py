@@ -142,7 +142,7 @@ class Metrics:
         self._routes: dict[str, RouteCounts] = {}
 
     def of_route(self, route: str) -> RouteCounts:
-        """Return the counts of a route, which whoever answers its requests adds to."""
+        """Return the counts of a route; the handler of its requests adds to them."""
         return self._routes.setdefault(route, RouteCounts())
 
     def collect(self, *, waiting: int, most_waiting: int, store_works: bool) -> list[Metric]:
@@ -176,7 +176,7 @@ class Metrics:
 
 
 class RouteCounts:
-    """Requests of one route by status, and by the bucket of their time; the last has no end."""
+    """Requests of one route by status, and by the bucket of their time; the last bucket is open."""
 
     __slots__ = ("seconds", "statuses", "within")
 

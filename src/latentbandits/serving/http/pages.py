@@ -52,7 +52,7 @@ def _page(name: str) -> Callable[[Request], Awaitable[Response]]:
 
 
 async def _to_play(request: Request) -> Response:
-    """Redirect by a relative address: whatever name the request came by, it stays there."""
+    """Redirect by a relative address, so that the request's Host does not matter."""
     return Response(status_code=307, headers={"location": "../play", **HEADERS})
 
 
@@ -267,7 +267,7 @@ def _schema(name: str, schema: dict[str, Any]) -> str:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """Return a schema in a few words, with links to those that have a name."""
+    """Describe a schema in a few words, with links to named schemas."""
     if "$ref" in schema:
         name = escape(schema["$ref"].rpartition("/")[2])
         return f"<a href='#type-{name}'>{name}</a>"

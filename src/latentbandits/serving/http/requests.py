@@ -77,8 +77,8 @@ class Requests:
     It refuses what is too large, too slow or ambiguous. A request needs one Host header, and no
     transfer coding but chunked: whoever reads it behind another server must find the same request.
     Its head and body are bounded in bytes, the bodies of all requests together too, and the client
-    has a time to send and a time to read. Not `timed`: the server itself ends the connections of
-    clients that are too slow. The first request in an event loop starts the service.
+    has a time to send and a time to read. `timed=False` leaves it to the server to end the
+    connections of slow clients. The first request in an event loop starts the service.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class _Request:
 
 
 def _ended(is_whole: bool, method: str) -> NotAdmitted:
-    """Return what a request is told that the end of the service interrupts."""
+    """Return the answer to a request that the end of the service interrupts."""
     if not is_whole or method in _READING:
         return NotAdmitted(503, "busy", "the service ends: nothing was done")
     return NotAdmitted(504, "unknown", "the service ended meanwhile: ask again")
@@ -306,7 +306,7 @@ class Handler:
         return BEARER
 
     def _answered(self, answer: Any) -> Answered:
-        """Return an answer or a refusal as it is sent; of a list the refusals are among it."""
+        """Return an answer or a refusal as it is sent; a list can hold both."""
         if isinstance(answer, NotAdmitted):
             return answer.answer()
         if isinstance(answer, Refused):
@@ -350,7 +350,7 @@ class Preflight:
 
 
 def _allowed_origin(service: Service, headers: RawHeaders) -> RawHeaders:
-    """Return the headers that let a page read the answer, if its origin is one of the settings."""
+    """Return the headers that let a page read the answer, if the settings allow its origin."""
     origin = headers.get(b"origin")
     allowed = service.settings.reward_origins
     if origin is None or not allowed:
@@ -386,7 +386,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
 def admitted(service: Service, headers: RawHeaders, scope: str, *, shared: bool = False) -> Caller:
     """Return whose key this is; refuse one that lacks the scope, or has used up its rate.
 
-    A `shared` endpoint tells of all sessions: a key that is limited to some is refused.
+    A `shared` endpoint shows all sessions, so it refuses keys that are limited to some.
     """
     _check_host(service, headers)
     return _caller(service, headers, scope, shared=shared)

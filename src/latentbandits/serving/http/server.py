@@ -1,4 +1,4 @@
-"""Run the app under uvicorn, with bounds of what no app can see, and a shutdown that ends."""
+"""Run the app under uvicorn, with limits on what an app cannot see, and a bounded shutdown."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _log = logging.getLogger("latentbandits")
 
 
 class Connection(HttpToolsProtocol):
-    """A connection of uvicorn with bounds of what no app can see.
+    """A connection of uvicorn with limits on what an app cannot see.
 
     The head of a request, chunk sizes and trailers are bounded in bytes, and all that a client
     sends or reads in time: `overdue` is called from time to time. Bytes that are no request wait
@@ -70,7 +70,8 @@ class Connection(HttpToolsProtocol):
             cycle.disconnected = not cycle.response_complete
             cycle.message_event.set()
         super().connection_lost(exc)
-        self.headers.clear()  # also trailers; the parser and this object keep each other alive
+        if self.headers:  # also trailers; the parser and this object keep each other alive
+            self.headers.clear()
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
@@ -219,8 +220,8 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait for unfinished answers; then refuse what was not begun, before the rest is told
-        that its outcome is unknown.
+        """Wait for unfinished answers; then refuse operations that have not begun, and answer the
+        others that their outcome is unknown.
         """
         refuse = self._service.writer.refuse_unbegun
         asyncio.get_running_loop().call_later(_UNBEGUN_SECONDS, refuse)
@@ -253,7 +254,7 @@ def _leave() -> None:
 
 
 def bind(settings: Settings) -> list[socket.socket]:
-    """Take the service's address, before anything is opened or learned; ValueError if it is taken.
+    """Bind the service's address, before anything is opened or learned; ValueError if it is taken.
 
     A connection is refused until `serve` listens on it.
     """

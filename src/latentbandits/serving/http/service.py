@@ -96,15 +96,15 @@ class Service:
     async def read_latest(
         self, n_events: int, read: Callable[[Iterator[LoggedEvent]], Answer]
     ) -> Answer:
-        """Return what `read` makes of the latest events of the log."""
+        """Return the result of `read` on the latest events of the log."""
         return await self._beside(lambda reader: read(_latest(reader, n_events)))
 
     async def forgotten(self, decisions: Sequence[str]) -> list[str]:
-        """Return the ids of those decisions that the store no longer has, or never had."""
+        """Return the ids of decisions that the store no longer has or never had."""
         return await self._beside(lambda reader: forgotten(reader, decisions))
 
     async def _beside(self, read: Callable[[LogReader], Answer]) -> Answer:
-        """Read beside the writer; StoreUnavailable where the store does not answer in time."""
+        """Read beside the writer; StoreUnavailable if the store does not answer in time."""
         if not self.engine.store.durable:  # the thread that writes is the only one that can read
             return await self.writer.run(lambda engine: self._read(read))
         if self._readers >= _MOST_READERS:
@@ -119,7 +119,7 @@ class Service:
             self._readers -= 1
 
     def _read(self, read: Callable[[LogReader], Answer]) -> Answer:
-        """Read on a connection of its own."""
+        """Read on a separate connection."""
         with self._reading:
             if self._reader is None:
                 self._reader = self.engine.store.log_reader()
@@ -146,7 +146,7 @@ class Service:
         )
 
     def report_file(self, name: str) -> Path | None:
-        """Return the page that a fit wrote beside the model of this name; None if there is none."""
+        """Return the report page in the folder of the model of this name; None if there is none."""
         if self.models_folder is None:
             return None
         file = (self.models_folder / name / REPORT_FILE).resolve()
@@ -154,7 +154,7 @@ class Service:
         return file if inside and file.is_file() else None
 
     async def active_report(self) -> Path | None:
-        """Return the page about the active model; None too if the folder has another model now."""
+        """Return the active model's page; None if its folder has another model, or no page."""
 
         def find(engine: Engine) -> tuple[str, str]:
             active = engine.library.active.model

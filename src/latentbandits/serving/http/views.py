@@ -1,4 +1,4 @@
-"""Answers of the service about sessions, models, the catalogue, and what is going on."""
+"""Answers of the service about sessions, models, the catalogue, and its own totals."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def overview(engine: Engine) -> Overview:
 
 
 def _calibration(tally: Tally) -> Calibration | None:
-    """Return the rewards that were predicted beside their predictions; None where none was."""
+    """Return the means of predicted rewards and of their predictions; None without any."""
     n = tally.predictions
     if n == 0:
         return None
@@ -204,7 +204,7 @@ def activated(engine: Engine) -> float:
 
 
 def statistics(engine: Engine) -> Statistics:
-    """Return the totals of this process, and of those that share its store."""
+    """Return the totals of all processes that share the store."""
     if not engine.store.shared:
         return engine.statistics
     this_process = f"{STATISTICS}{engine.store.node}"
@@ -214,7 +214,7 @@ def statistics(engine: Engine) -> Statistics:
 
 
 def _shares(engine: Engine) -> dict[str, float]:
-    """Return the share of new sessions that every group gets, that of a trial too."""
+    """Return the share of new sessions that every group gets, also of the trial."""
     shares = engine.settings.shares()
     if engine.library.trial is not None:
         shares[TRIAL] = shares[MAIN] * TRIAL_SHARE
@@ -223,7 +223,7 @@ def _shares(engine: Engine) -> dict[str, float]:
 
 
 def group_views(engine: Engine, totals: Statistics) -> list[GroupView]:
-    """Return the main group and those that get or got any sessions."""
+    """Return the main group and all groups that get or got sessions."""
     shares = _shares(engine)
     named = [*shares, *(name for name in totals.groups if name not in shares)]
     views = [_group_view(engine, name, shares.get(name, 0.0), totals) for name in named]
@@ -231,7 +231,7 @@ def group_views(engine: Engine, totals: Statistics) -> list[GroupView]:
 
 
 def differences(totals: Statistics, groups: list[str]) -> list[DifferenceView]:
-    """Return the mean reward of the main group minus that of every other one.
+    """Return the differences in mean reward: the main group minus every other group.
 
     The intervals hold for all groups and at every look together: each is a confidence sequence
     over the sessions of both groups, at the level 1 - .05 / (number of comparisons).
@@ -275,7 +275,7 @@ def _group_view(engine: Engine, group: str, share: float, totals: Statistics) ->
 
 
 def states(engine: Engine, totals: Statistics) -> list[StateView]:
-    """Return the states of the active model, and that of `catch_all` if a policy has it."""
+    """Return the states of the active model, and the one that `catch_all` adds to a policy's."""
     served = engine.library.served(engine.library.active.model)
     prior = _state_prior(served)
     if len(prior) == 1:  # policies keep no belief about a single state; its share is 1
@@ -292,13 +292,13 @@ def states(engine: Engine, totals: Statistics) -> list[StateView]:
 
 
 def _state_prior(served: ServedModel) -> list[float]:
-    """Return P1(s) of a session of the main group, with the state that `catch_all` adds."""
+    """Return P1(s) of a session of the main group, also of the state that `catch_all` adds."""
     prior: list[float] = np.exp(served.model.log_state_prior[0]).tolist()
     return list(served.of_group(MAIN).state_prior) or prior
 
 
 def state_names(engine: Engine, served: ServedModel, n: int | None = None) -> list[str]:
-    """Return what people call the first `n` states, or those of the main group's policy."""
+    """Return the names of the first `n` states, by default of all of the main group's policy."""
     n = len(_state_prior(served)) if n is None else n
     called = [state_name(engine.settings.state_names, s) for s in range(n)]
     return [*called[: served.model.n_states], *[NO_STATE] * (n - served.model.n_states)]
@@ -422,9 +422,9 @@ class _ActionTotals:
 def actions_earned(
     events: Iterable[LoggedEvent], model: str, states: list[str], names: Mapping[str, str]
 ) -> ActionsEarned:
-    """Return what each action earned in these events of the log, of the decisions by `model`.
+    """Return what each action earned in these events of the log, in decisions by `model`.
 
-    `names` are what people call the actions.
+    `names` are the actions' titles.
     """
     totals: dict[str, list[_ActionTotals]] = defaultdict(
         lambda: [_ActionTotals() for _ in range(1 + len(states))]  # of all sessions, and by state

@@ -1,8 +1,7 @@
 """Stores of sessions, by the scheme of their URL: in memory, in a SQLite file, in PostgreSQL.
 
-Other packages bring a store of their own by an entry point of the group `latentbandits.stores`: its
-name is the scheme, its value a `StoreKind`. `latentbandits.testing.check_store` checks such a
-store.
+Other packages add a store by an entry point of the group `latentbandits.stores`: its name is the
+scheme, its value a `StoreKind`. `latentbandits.testing.check_store` checks such a store.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class StoreKind(NamedTuple):
 
     `form` shows how its URLs look, for messages. `open` opens a store to write to, `read` its log
     beside processes that write; both take the whole URL, and raise StoreError where it names no
-    such store. A store without `read` has nothing outside its process.
+    such store. A store without `read` cannot be read from another process.
     """
 
     form: str
@@ -168,7 +167,7 @@ def open_store(url: str, writing: Writing = Writing()) -> Store:  # noqa: B008 -
 
 @contextmanager
 def opening(url: str, writing: Writing) -> Iterator[Store]:
-    """Give a store; close it, and turn a refusal into a ValueError, where the block fails."""
+    """Yield a store; if the block fails, close the store and turn a refusal into a ValueError."""
     store = open_store(url, writing)
     try:
         yield store
@@ -190,7 +189,7 @@ def open_log(url: str) -> LogReader:
 
 @contextmanager
 def open_tables(url: str) -> Iterator[SqlReader]:
-    """Give all tables of a store as of one moment, beside a service that may be writing them."""
+    """Open all tables of a store as of one moment, while a service may be writing them."""
     from latentbandits.serving.stores.sql import SqlReader
 
     reader = open_log(url)

@@ -1,7 +1,7 @@
 """Models that a store keeps as differences from another one, such as one with a shorter catalogue.
 
 A difference is a list for each file: bytes as they are, and pairs (begin, length) of bytes to copy
-from the same file of the other model. It needs no knowledge of the files' format to be read.
+from the same file of the other model. It can be read without knowing the files' format.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _pieces = msgspec.msgpack.Decoder(dict[str, Pieces]).decode
 
 
 def as_difference(row: ModelRow, find: Callable[[str], ModelRow | None]) -> ModelRow:
-    """Return a row as a store keeps it: a small difference from `row.base`, or all of its files."""
+    """Return the row that a store keeps: a small difference from `row.base`, or all files."""
     base = None if row.base is None else find(row.base)
     if base is not None and base.base is None:
         old, new = _files(base.files), _files(row.files)
@@ -64,9 +64,9 @@ def whole(row: ModelRow | None, find: Callable[[str], ModelRow | None]) -> Model
 def unneeded(
     bases: Mapping[str, str | None], replaced: Mapping[str, int], oldest: int
 ) -> list[str]:
-    """Return the models that were replaced before the `oldest` session began, and are no base.
+    """Return the models that were replaced before the `oldest` session began and are no base.
 
-    `bases` has all kept models, with the one that each is kept as a difference from.
+    `bases` maps each kept model to the model that it is a difference from.
 
     >>> unneeded({"a": None, "b": "a", "c": "a", "d": None}, {"a": 1, "b": 2, "d": 3}, oldest=3)
     ['b']
@@ -77,7 +77,7 @@ def unneeded(
 
 
 def _difference(name: str, old: bytes, new: bytes) -> Pieces:
-    """Return the pieces of `new`; arrays are compared with those of the same name."""
+    """Return the pieces of `new`; each array is compared with the array of the same name."""
     if name != ARRAYS_FILE or not old:
         return [new]
     before, now = _arrays(old), _arrays(new)

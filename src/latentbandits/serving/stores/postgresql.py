@@ -170,7 +170,7 @@ class PostgresqlStore(SqlStore):
         self._run("BEGIN")
 
     def commit(self) -> None:
-        """Commit; events get their positions under a lock, so that these follow the commits.
+        """Commit; events get their positions under a lock, so that positions grow with the commits.
 
         The three statements are sent at once: a process that is stopped here holds nobody up.
         """
@@ -244,7 +244,7 @@ class PostgresqlReader(SqlReader):
             return connection.execute(translated(statement), values or None).fetchall()
 
     def end(self) -> int:
-        """Return the last position of any commit; the lock waits for those under way.
+        """Return the last committed position; the lock waits for commits that are under way.
 
         Both statements are sent at once: a process that is stopped here holds nobody up.
         """
@@ -291,7 +291,7 @@ def _rows(cursor: psycopg.Cursor[Row]) -> list[Row]:
 
 
 def _is_certain(cause: BaseException | None) -> bool:
-    """Return whether the server itself said that it did not commit, and goes on."""
+    """Return whether the server itself reported that it did not commit, and is still running."""
     if not isinstance(cause, psycopg.Error) or cause.sqlstate is None:
         return False
     return cause.diag.severity_nonlocalized == "ERROR"

@@ -47,14 +47,14 @@ class LogReader(Protocol):
         """Return events after position `since` up to `until`, in the order of their commits.
 
         Each decision and each reward is one event. `current` is the reward that counted at
-        `until`. A reader that calls `end()` once, and passes the result as `until` of every page,
-        reads the log as of that position: each event exactly once, whatever is committed meanwhile.
-        Later events have later positions. A page holds at least one event, if there is any, and
-        about `max_bytes` at most.
+        `until`. To read the log as of one position, call `end()` once and pass the result as
+        `until` of every page: each event comes exactly once, whatever is committed meanwhile. Later
+        events have later positions. A page holds at least one event, if there is any, and about
+        `max_bytes` at most.
         """
 
     def present(self, orders: Sequence[int]) -> set[int]:
-        """Return the orders of these decisions that the store still has.
+        """Return the orders of the decisions among these that the store still has.
 
         Decisions of forgotten sessions are not among them.
         """
@@ -85,15 +85,15 @@ class Store(Protocol):
 
     @property
     def shared(self) -> bool:
-        """True if other processes write too: sessions that are read are then locked."""
+        """True if other processes write too; reading a session then locks it."""
 
     @property
     def node(self) -> int:
-        """The number of this process among those that share the store."""
+        """The number of this process among the processes that share the store."""
 
     @property
     def warnings(self) -> list[str]:
-        """Problems that were found when the store was opened, and do not stop it."""
+        """Problems that were found when the store was opened, but do not prevent its use."""
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -115,7 +115,7 @@ class Store(Protocol):
     def reserve(self, floor: int) -> range:
         """Reserve orders that are unique, above `floor` and above all earlier ones.
 
-        A rollback may give them back: then they are to be forgotten.
+        After a rollback the caller must not use them: the store may reserve them again.
         """
 
     # sessions
@@ -133,13 +133,13 @@ class Store(Protocol):
         """Return the latest session of this name, open or not."""
 
     def root(self, key: int) -> int:
-        """Return the key of the session that this one was merged into, directly or not."""
+        """Return the key of the session into which this session was merged, directly or not."""
 
     def add_session(self, row: SessionRow) -> None:
-        """Insert a session; one of the same key is never overwritten."""
+        """Insert a session; its key must be new."""
 
     def put_session(self, row: SessionRow) -> None:
-        """Replace the session with this key. At most one of a name is open."""
+        """Replace the session with this key. At most one session of a name is open."""
 
     def touch_sessions(self, rows: Sequence[SessionRow]) -> None:
         """Replace the columns of existing sessions that decisions and rewards change: `seen`,
@@ -217,8 +217,8 @@ class Store(Protocol):
         """Return the decisions with these orders, without the forgotten ones, sorted by order."""
 
     def unrewarded(self, after: int, before_ms: int, limit: int) -> tuple[list[DecisionRow], int]:
-        """Return decisions after this position, made before that time, that have no reward, and
-        the position up to which there are no others.
+        """Return decisions after position `after`, made before `before_ms`, that have no reward,
+        and the position up to which there are no others.
         """
 
     # snapshots
@@ -253,7 +253,7 @@ class Store(Protocol):
         """Return name and summary of every model, by id."""
 
     def lock_activations(self) -> None:
-        """Wait for transactions of other processes that activate; they wait for this one's end."""
+        """Wait until no other process activates a model, and hold others off meanwhile."""
 
     def add_activation(self, row: ActivationRow) -> None:
         """Insert an activation."""
@@ -272,7 +272,7 @@ class Store(Protocol):
         """Return a small value kept under a name."""
 
     def put_note(self, name: str, value: bytes) -> None:
-        """Write a note, in place of the one of this name."""
+        """Write a note; it replaces an earlier note of this name."""
 
     def notes(self, prefix: str) -> dict[str, bytes]:
         """Return the notes whose names begin so."""

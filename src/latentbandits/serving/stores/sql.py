@@ -96,7 +96,7 @@ class Table(Generic[Record]):
         return zlib.crc32(_encode(values), self._seed)
 
     def values(self, row: Record, *, summed: bool = True) -> list[Any]:
-        """Return the columns of a row, its checksum last; not `summed`: without one."""
+        """Return the columns of a row, its checksum last; without `summed`, no checksum."""
         values = list(msgspec.structs.astuple(row))
         if self._open is not None:
             values[self._open] = int(values[self._open])
@@ -265,7 +265,9 @@ class SqlQueries(ABC):
     def _of_session(
         self, statement: str, key: int, *values: Any, merged: bool, before: int = LAST
     ) -> list[Row]:
-        """Run a statement about a session; `merged`: and those merged into it before an order."""
+        """Run a statement about a session; `merged`: also about those merged into it until
+        `before`.
+        """
         if merged:
             return self._run(_TREE + statement.format(which=_MERGED), (key, before, *values))
         return self._run(statement.format(which=_ONE), (key, *values))
@@ -462,9 +464,9 @@ class SqlQueries(ABC):
         )
 
     def leave_cursors(self, end: int) -> None:
-        """Let this store give cursors of its own from now on, by an id that the engine draws.
+        """Make this store give new cursors from now on, with an id that the engine draws.
 
-        Called where this store and another one go on separately after the position `end`.
+        Called when this store and another one diverge after the position `end`.
         """
         before = decode_shared(self.note(SHARED))
         own = self.note(STORE_ID)
@@ -496,13 +498,11 @@ class SqlStore(SqlQueries):
 
     @abstractmethod
     def continue_sequences(self, end: int) -> None:
-        """Let new orders lie above all that were copied into this store, new positions above
-        `end`.
-        """
+        """Continue orders above all copied ones, and positions above `end`."""
 
 
 class SqlReader(SqlQueries, LogReader):
-    """A view of a store, beside the processes that write it."""
+    """A view of a store while other processes write to it."""
 
     place: str
     """The name of the store, for messages."""
@@ -513,7 +513,7 @@ class SqlReader(SqlQueries, LogReader):
 
     @abstractmethod
     def file_problems(self) -> Iterator[str]:
-        """Yield problems of the storage itself, besides those of its rows."""
+        """Yield problems of the storage itself, not of its rows."""
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         """Run one SELECT with ? for its values."""

@@ -159,7 +159,7 @@ class MemoryStore(_SqliteDatabase):
         return SqliteReader("the store in memory", self._connection)
 
     def close(self) -> None:
-        """Do nothing: readers of the log may go on; the memory is freed with the last of them."""
+        """Do nothing: readers of the log may still read. The last one frees the memory."""
 
 
 class Mark:
@@ -266,7 +266,7 @@ class SqliteStore(_SqliteDatabase):
         return connection
 
     def _mend_notes(self, connection: apsw.Connection) -> None:
-        """Drop totals that are damaged: they can be computed from the log, other notes cannot."""
+        """Drop damaged totals: unlike other notes, they can be computed from the log."""
         damaged = False
         try:
             rows = list(connection.execute(NOTES.select))
@@ -312,7 +312,7 @@ class SqliteStore(_SqliteDatabase):
         self._mark.write(kept)
 
     def _failed(self, error: Exception) -> StoreUnavailable:
-        """Close the connection, which is opened anew for the next transaction; returns why."""
+        """Close the connection, which the next transaction opens anew; return the reason."""
         self._disconnect()
         return super()._failed(error)
 
@@ -346,7 +346,7 @@ class SqliteStore(_SqliteDatabase):
         self._deleted = self._deleted or bool(keys)
 
     def _erase(self) -> None:
-        """Remove what deleted sessions left in the files; later, if that cannot be done now.
+        """Remove the traces of deleted sessions in the files; if that is not possible now, later.
 
         `secure_delete` overwrites deleted rows, but a page that was divided keeps bytes of the rows
         that moved, and the write-ahead log keeps old pages until it is truncated.
@@ -417,9 +417,9 @@ class SqliteReader(SqlReader):
 
 
 def open_reader(path: str | Path, place: str | None = None) -> SqliteReader:
-    """Return a reader of a file; StoreError if it is none of a store, or of another version.
+    """Return a reader of a file; StoreError if it is no store or of another version.
 
-    `place` is what its errors call it, by default its path.
+    Error messages name it `place`, by default its path.
     """
     if not Path(path).is_file():
         raise StoreError(f"there is no store at {path}")
@@ -460,7 +460,7 @@ def _has_damaged_page(error: BaseException) -> bool:
 
 
 def _failure(error: BaseException, message: str) -> StoreUnavailable:
-    """Return the refusal with this message: Damaged where the file is not what was written."""
+    """Return the refusal with this message; it is Damaged if the file was altered."""
     kind = Damaged if _is_damage(error) else StoreUnavailable
     return kind(f"{message}: {describe(error)}")
 

@@ -57,7 +57,7 @@ def tables(evaluation: Evaluation) -> list[Table]:
 
 
 def target_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the estimates of a log's policy beside what that log earned."""
+    """Return a table of a log's policy: the estimated reward beside the mean reward of that log."""
     return Table(
         "The target log itself: what it earned, and the estimate minus that",
         ("estimator", "estimate", "earned", "difference", "95% interval"),
