@@ -225,8 +225,8 @@ def predict(
 
     With `edges`, the lower and upper edges of each reward's cell, `log_cell` is the log probability
     of the cell; for discrete families, of the reward itself. With `log_actions` (n_states,
-    n_actions), the log probabilities of actions in each state, the user's actions tell about the
-    state as well, that of the event included.
+    n_actions), the log probabilities of actions in each state, the user's actions also inform about
+    the state, the event's action included.
     """
     described, rewards = with_defaults(model), np.asarray(log.rewards)
     inner = described.untransformed

@@ -135,7 +135,7 @@ def unregister(scheme: str) -> None:
 
 
 def kinds() -> dict[str, StoreKind]:
-    """Return all kinds of stores by their schemes: own, of other packages, registered."""
+    """Return all kinds of stores by their schemes: built in, from other packages, registered."""
     return _registry.all()
 
 
