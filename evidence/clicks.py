@@ -145,7 +145,7 @@ class ClicksExperiment(Experiment):
     def measure(self, work: Work) -> Report:
         seed, n = work.options.seed, work.options.problems
         reference = learn_and_play(reference_problem(), seed, tuple(work.options.policies))
-        outcomes = work.map(self.name, _learn_other, [(seed + i, seed) for i in range(n)])
+        outcomes = work.map(self.name, learn_other, [(seed + i, seed) for i in range(n)])
         tables = [_rates_table(reference)]
         if outcomes:
             tables.append(_problems_table(outcomes))
@@ -199,8 +199,8 @@ def learn_and_play(problem: ClickProblem, seed: int, policies: Sequence[str] = (
     )
 
 
-def _learn_other(job: tuple[int, int]) -> Outcome:
-    problem, seed = job
+def learn_other(problem: int, seed: int) -> Outcome:
+    """Learn from another problem, of this number, and play its new users."""
     return learn_and_play(other_problem(problem), seed)
 
 

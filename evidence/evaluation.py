@@ -105,12 +105,6 @@ SESSIONS = 5000
 TRUTH_SESSIONS = 1_000_000
 
 
-class Job(NamedTuple):
-    logger: str
-    n_sessions: int
-    seed: tuple[int, ...]
-
-
 class Outcome(NamedTuple):
     """The value and interval of each estimator on one log; effective sample sizes by round."""
 
@@ -140,9 +134,7 @@ class EvaluationExperiment(Experiment):
         earned = true_value(TRUTH_SESSIONS, np.random.default_rng([options.seed, 9]))
         truth = Estimate.from_values(earned)
         jobs = {
-            logger: [
-                Job(logger, options.sessions, (options.seed, i, k)) for k in range(options.logs)
-            ]
+            logger: [(logger, options.sessions, (options.seed, i, k)) for k in range(options.logs)]
             for i, logger in enumerate(LOGGERS)
         }
         outcomes = work.map_groups(self.name, measure, jobs)
@@ -178,9 +170,9 @@ class EvaluationExperiment(Experiment):
         return {"evaluation": figure}
 
 
-def measure(job: Job) -> Outcome:
+def measure(logger: str, n_sessions: int, seed: tuple[int, ...]) -> Outcome:
     """Generate one log and evaluate the candidate on it."""
-    log = generate(job.logger, job.n_sessions, np.random.default_rng(job.seed))
+    log = generate(logger, n_sessions, np.random.default_rng(seed))
     evaluation = evaluate(
         {"mTS": mTS(TRUE_MODEL)}, log, model=WRONG_MODEL, horizon=N_ROUNDS,
         estimators=list(ESTIMATORS),

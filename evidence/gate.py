@@ -178,7 +178,7 @@ class GateExperiment(frame.Experiment):
             for one in tries(kinds, count, options.seed + 1000 * number, worse=worse):
                 judged[group].append((one, verdict_of(one)))
                 work.progress.advance(1)
-        seeds = [options.seed + i for i in range(options.missing)]
+        seeds = [(options.seed + i,) for i in range(options.missing)]
         same = work.map("logs against their own policy", is_itself, seeds)
         claims = [*_claims(judged), _claim_of_logs(same)]
         return Report(claims=claims, tables=[_table(judged)])

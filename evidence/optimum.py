@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -358,8 +358,8 @@ class YardstickExperiment(Experiment):
         options = work.options
         chosen = options.policies
         problems = (*NAMED, *random_problems(options.problems))
-        one = partial(measure, chosen=chosen, runs=options.runs, seed=options.seed)
-        measured = work.map(self.name, one, problems)
+        jobs = [(problem, chosen, options.runs, options.seed) for problem in problems]
+        measured = work.map(self.name, measure, jobs)
         return Report(
             settings={"problems": len(problems)},
             policies=_rows(measured),

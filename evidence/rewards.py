@@ -289,11 +289,10 @@ def problem_of(group: str, kind: str, seed: int) -> Problem:
     return generate_clean(kind, seed) if group == CLEAN else generate(kind, seed)
 
 
-def run_one(job: tuple[str, str, int]) -> Outcome:
+def run_one(group: str, kind: str, seed: int) -> Outcome:
     """Generate a log, fit it, and play the recommended policy with new users."""
     from latentbandits.learning import fit
 
-    group, kind, seed = job
     problem = problem_of(group, kind, seed)
     fitted = fit(problem.log, seed=seed)
     judged = fitted.report["judgement"]

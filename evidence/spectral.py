@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,33 +28,28 @@ __all__ = ["SpectralExperiment"]
 METHODS = ("moments", "spectral", "em", "labels known")
 
 
-class Job(NamedTuple):
-    n_users: int
-    seed: int
-
-
 Rows = Sequence[Mapping[str, Any]]
 """Root mean square errors, `means` and `shares`, by `users`, `seed` and `method`."""
 
 
-def measure(job: Job) -> Rows:
+def measure(n_users: int, seed: int) -> Rows:
     """Return a row for each of METHODS."""
     from latentbandits.learning.generate import generate_arms
     from latentbandits.learning.mixture import decompose, fit_mixture, fit_spectral, moments
 
-    truth = generate_arms(n_users=job.n_users, seed=job.seed)
+    truth = generate_arms(n_users=n_users, seed=seed)
     n_states = len(truth.shares)
-    raw = decompose(moments(truth.log), n_states, seed=job.seed)
-    spectral = fit_spectral(truth.log, n_states, seed=job.seed)
-    em = fit_mixture(truth.log, n_states, seed=job.seed)
+    raw = decompose(moments(truth.log), n_states, seed=seed)
+    spectral = fit_spectral(truth.log, n_states, seed=seed)
+    em = fit_mixture(truth.log, n_states, seed=seed)
     learned = (
         (raw.means, raw.shares),
         (spectral.fitted.means, spectral.model.state_prior),
         (em.fitted.means, em.model.state_prior),
-        (truth.labelled_means(), np.bincount(truth.state, minlength=n_states) / job.n_users),
+        (truth.labelled_means(), np.bincount(truth.state, minlength=n_states) / n_users),
     )
     return [
-        {"users": job.n_users, "seed": job.seed, "method": method, **_errors(*one, truth)}
+        {"users": n_users, "seed": seed, "method": method, **_errors(*one, truth)}
         for method, one in zip(METHODS, learned, strict=True)
     ]
 
@@ -134,7 +129,7 @@ class SpectralExperiment(Experiment):
         import polars
 
         jobs = [
-            Job(size, work.options.seed + i)
+            (size, work.options.seed + i)
             for size in sorted(set(work.options.sizes))
             for i in range(work.options.logs)
         ]

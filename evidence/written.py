@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,10 +139,8 @@ class WrittenExperiment(frame.Experiment):
     def measure(self, work: frame.Work) -> Report:
         options = work.options
         names = choose("data set", options.only, DATA)
-        job: Callable[[str], Written] = partial(
-            _measure, folder=Path(options.data), seed=options.seed, most_users=options.users
-        )
-        found = work.map("written", job, names)
+        jobs = [(name, Path(options.data), options.seed, options.users) for name in names]
+        found = work.map("written", _measure, jobs)
         return Report(
             settings={"data_sets": names},
             claims=[claim for one in found for claim in claims(one)],

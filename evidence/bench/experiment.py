@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +60,7 @@ class BenchExperiment(frame.Experiment):
             for name in there
         ]  # fmt: skip
         folder = Path(options.out)
-        found = work.map("bench", partial(_kept, folder=folder), tasks)
+        found = work.map("bench", _kept, [(task, folder) for task in tasks])
         for name in there:  # the next run measures anew: a contestant's code may have changed
             _file(folder, name).unlink()
         return report_on(found, there)

@@ -237,10 +237,7 @@ class TSC(_Competitive):
         scores = np.where(competitive, np.where(untried, np.inf, draws), -np.inf)
         action = decision.pick_best(scores, None, asked.rng)
         state = self._least_violated(belief)
-        if not propensity:
-            return Choice(action, state, None, "none")
-        probabilities = self._probabilities(belief, asked)
-        return Choice(action, state, decision.at(probabilities.values, action), probabilities.kind)
+        return self._with_propensity(belief, asked, action, state, propensity)
 
     def _probabilities(self, belief: ArmStatistics, asked: Asked) -> ActionProbabilities:
         competitive = self._competitive(belief, asked.eligible)

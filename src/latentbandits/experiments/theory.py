@@ -132,9 +132,8 @@ def check_bounds(work: Work, runs: int = RUNS) -> list[BoundCheck]:
     """Check every theorem in every cell of the grid; no cell is longer than the horizon."""
     horizons = sorted({min(n, work.options.horizon) for n in HORIZONS})
     grid = product(N_STATES, N_ACTIONS, horizons, NOISES, (0.0, MODEL_NOISE))
-    cells = [Cell(*values) for values in grid]
-    check = partial(_check_cell, seed=work.options.seed, runs=runs)
-    return list(chain.from_iterable(work.map("regret bounds", check, cells)))
+    jobs = [(Cell(*values), work.options.seed, runs) for values in grid]
+    return list(chain.from_iterable(work.map("regret bounds", _check_cell, jobs)))
 
 
 def _check_cell(cell: Cell, seed: int, runs: int) -> list[BoundCheck]:

@@ -15,7 +15,6 @@ from latentbandits.models.checks import FloatArray
 from latentbandits.models.protocol import Context
 from latentbandits.policies import UCB1, decision
 from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
-from latentbandits.policies.decision import ActionProbabilities
 from latentbandits_related.nmf import NMFBandit
 
 _NEWTON_STEPS = 6
@@ -110,10 +109,6 @@ class FactorTS(CheckedPolicy[FactorBelief]):
             side[session, line, 0] += one
             side[session, line, 1] += 1 - one
         return FactorBelief(*sides)
-
-    def _probabilities(self, belief: FactorBelief, asked: Asked) -> ActionProbabilities:
-        shape = len(belief.rows), self.n_rows * self.n_columns
-        return ActionProbabilities(np.full(shape, np.nan), "none")
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,20 +121,16 @@ def play_row(
 
 
 def _play(table: RelatedTable, columns: list[Column], work: Work) -> dict[str, Results]:
-    jobs = [(column.name, row) for column in columns for row in column.rows]
     fixed = work.options.quick, work.options.seed, work.options.keep
-    play = partial(_play_job, table.name, *fixed)
-    results: dict[str, dict[str, PolicyResult]] = {column.name: {} for column in columns}
-    played = work.map(f"related, table {table.name}", play, jobs)
-    for (column, row), result in zip(jobs, played, strict=True):
-        results[column][row] = result
-    return {name: Results(rows) for name, rows in results.items()}
-
-
-def _play_job(
-    table: str, quick: bool, seed: int, keep: Path | None, job: tuple[str, str]
-) -> PolicyResult:
-    return play_row(table, *job, quick, seed, keep)
+    jobs = {
+        column.name: [(table.name, column.name, row, *fixed) for row in column.rows]
+        for column in columns
+    }
+    played = work.map_groups(f"related, table {table.name}", play_row, jobs)
+    return {
+        column.name: Results(dict(zip(column.rows, played[column.name], strict=True)))
+        for column in columns
+    }
 
 
 def _tables(

@@ -58,9 +58,7 @@ class SampledPopulation(PopulationPolicy[BeliefT], ABC):
 
     def _choose(self, belief: BeliefT, asked: Asked, propensity: bool) -> Choice:
         action, state = (drawn[:, 0] for drawn in self.sample_actions(belief, asked, 1))
-        if not propensity:
-            return Choice(action, state, None, "none")
-        return self._with_propensity(belief, asked, action, state)
+        return self._with_propensity(belief, asked, action, state, propensity)
 
     def sample_actions(
         self, belief: BeliefT, asked: Asked, draws: int
