@@ -11,7 +11,7 @@ from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.policies.checked import Outcome
 from latentbandits.policies.shared import chunks
-from latentbandits.policies.shared.base import Sums, add_to_sums, empty_sums
+from latentbandits.policies.shared.base import Sums, add_to_sums, empty_sums, played_features
 from latentbandits_related.graph import (
     CompleteGraph,
     Flags,
@@ -31,7 +31,6 @@ from latentbandits_related.ridge import (
     add_to_ridge,
     confidence,
     empty_ridge,
-    played_features,
     pool,
     put_one,
     weights,

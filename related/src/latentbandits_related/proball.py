@@ -18,6 +18,7 @@ from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.protocol import Context
 from latentbandits.policies.checked import Asked, LargestScore, Outcome
+from latentbandits.policies.shared.base import Sums, add_to_sums
 
 
 class RoundSums(NamedTuple):
@@ -137,8 +138,5 @@ class ProBALL(LargestScore[RoundSums]):
 
     def _learn(self, belief: RoundSums, outcome: Outcome) -> RoundSums:
         x = outcome.context[np.arange(len(outcome.action)), outcome.action]
-        return RoundSums(
-            belief.gram + x[:, :, None] * x[:, None, :],
-            belief.products + x * outcome.reward[:, None],
-            belief.rounds + 1,
-        )
+        sums = add_to_sums(Sums(belief.gram, belief.products), x, outcome.reward)
+        return RoundSums(*sums, belief.rounds + 1)

@@ -16,7 +16,7 @@ from latentbandits.policies.shared.base import (
     Sums,
     add_to_sums,
     empty_sums,
-    invert,
+    played_features,
 )
 from latentbandits_related.ridge import (
     ClusteredUCB,
@@ -24,7 +24,7 @@ from latentbandits_related.ridge import (
     add_to_ridge,
     confidence,
     empty_ridge,
-    played_features,
+    pool,
     put_one,
     weights,
 )
@@ -234,10 +234,10 @@ class _Draft:
 
     def _put(self, b: int, j: int, sums: Sums) -> None:
         """Set the sums of a set, and rebuild its regression."""
-        inverse = invert(np.eye(len(sums.products)) + sums.gram)
-        self.set_weights[b, j] = inverse @ sums.products
+        ridge = pool(sums.gram, sums.products)
+        self.set_weights[b, j] = ridge.inverse @ ridge.products
         self.set_sums = put_one(self.set_sums, b, j, sums)
-        self.set_ridges = put_one(self.set_ridges, b, j, Ridge(inverse, sums.products))
+        self.set_ridges = put_one(self.set_ridges, b, j, ridge)
 
 
 def _phase_ends(rounds: float) -> bool:
