@@ -260,7 +260,7 @@ def _rows(outcome: Outcome) -> list[dict[str, Any]]:
     for policy in outcome.by_user:
         row: dict[str, Any] = {"policy": policy, "recommended": policy == outcome.recommended}
         for h in WINDOWS:
-            row[f"rate_{h}"], row[f"rate_{h}_stderr"] = outcome.rate(policy, h)
+            row |= outcome.rate(policy, h).row(f"rate_{h}")
         rows.append(row)
     return rows
 

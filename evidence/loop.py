@@ -317,7 +317,7 @@ def _rows(one: Measured) -> list[dict[str, Any]]:
     names = [(POLICY, f"{one.case.name}, phase {i + 1}") for i in range(len(one.phases))]
     names.append((one.case.reference_name, f"{one.case.name}, reference"))
     return [
-        {"policy": policy, "setting": setting, "regret": each.mean, "regret_stderr": each.stderr}
+        {"policy": policy, "setting": setting, **each.row("regret")}
         for (policy, setting), each in zip(names, (*one.phases, one.reference), strict=True)
     ]
 

@@ -438,8 +438,7 @@ def _rows(measured: Sequence[Measured]) -> list[dict[str, Any]]:
         {
             "policy": policy,
             "setting": one.problem.name,
-            "regret": regret.mean,
-            "regret_stderr": regret.stderr,
+            **regret.row("regret"),
             "optimal_regret": one.optimum,
             "ratio": one.ratio(policy),
             "known": one.problem.known,

@@ -217,10 +217,8 @@ def _averages(errors: Rows) -> list[dict[str, Any]]:
                 Estimate.from_values(errors_of(of_size, what, method))
                 for what in ("means", "shares")
             )
-            rows.append(
-                {"users": size, "method": method, "means": means.mean, "shares": shares.mean,
-                 "means_stderr": means.stderr, "shares_stderr": shares.stderr}
-            )  # fmt: skip
+            both = means.row("means") | shares.row("shares")
+            rows.append({"users": size, "method": method, **both})
     return rows
 
 

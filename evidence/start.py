@@ -140,8 +140,7 @@ class StartExperiment(Experiment):
                 "curves": {name: _means(one, PERIODS) for name, one in rewards.items()},
             },
             policies=[
-                {"policy": name, "setting": f"quarter {q + 1}", "reward": part.mean,
-                 "reward_stderr": part.stderr}
+                {"policy": name, "setting": f"quarter {q + 1}", **part.row("reward")}
                 for name, one in rewards.items()
                 for q, part in enumerate(_means(one, QUARTERS))
             ],

@@ -21,7 +21,7 @@ from evidence.bench.problems.llm_routing import Tenants
 from latentbandits.experiments import experiment as frame
 from latentbandits.learning import Log, fit, judge_saved, save_fit, user_hash
 from latentbandits.options import Option, choose, positive
-from latentbandits.report.report import Claim, Estimate, Report, Table
+from latentbandits.report.report import Claim, Estimate, Report, Table, estimate_in
 
 __all__ = ["WrittenExperiment"]
 
@@ -73,7 +73,7 @@ def judge_written(log: Log, name: str, seed: int, **options: Any) -> Written:
     measured = {h: (replay.difference(policy, "popularity", h), replay.n_users(h))
                 for h in replay.horizons}  # fmt: skip
     claimed = next(
-        (Estimate(row["over_popularity"], row["over_popularity_stderr"])
+        (estimate_in(row, "over_popularity")
          for row in judged["replay"]
          if row["policy"] == policy != "popularity" and row["rounds"] == judged["horizon"]),
         None,

@@ -15,7 +15,7 @@ from evidence.bench.protocol import FIRST, Task, run
 from latentbandits.experiments import experiment as frame
 from latentbandits.options import Option, choose
 from latentbandits.report.files import to_json
-from latentbandits.report.report import Claim, Estimate, Report, Table
+from latentbandits.report.report import Claim, Estimate, Report, Table, estimate_in
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -114,11 +114,6 @@ def _missing(name: str, data: str) -> list[str]:
     ]
 
 
-def estimate(row: Mapping[str, Any], name: str) -> Estimate:
-    """Return the estimate of this name, of a row of results."""
-    return Estimate(row[name], row[f"{name}_stderr"])
-
-
 def leaderboard(one: Mapping[str, Any]) -> Table:
     """Return the contestants of a problem by the reward of all rounds, best first."""
     main = one["rows"][0]["form"]
@@ -130,9 +125,9 @@ def leaderboard(one: Mapping[str, Any]) -> Table:
     for rank, row in enumerate(rows, start=1):
         cells = [str(rank), row["policy"], f"{row['all_reward']:.4g}"]
         if "all_gain" in row:
-            cells += [f"{estimate(row, 'first_gain'):+}", f"{estimate(row, 'all_gain'):+}"]
+            cells += [f"{estimate_in(row, 'first_gain'):+}", f"{estimate_in(row, 'all_gain'):+}"]
             more = (others[row["policy"], form] for form in forms)
-            cells += [f"{estimate(other, 'all_gain'):+}" for other in more]
+            cells += [f"{estimate_in(other, 'all_gain'):+}" for other in more]
         body.append((*cells, f"{row['microseconds']:.0f}"))
     gains = [f"rounds 1-{rows[0]['first_rounds']}", f"1-{one['horizon']}"]
     columns = ["rank", "policy", "reward"]
@@ -150,7 +145,7 @@ def states_table(found: Sequence[Mapping[str, Any]]) -> Table:
         nats = ""
         if states["nats_per_user"] is not None:
             nats = f"{Estimate(states['nats_per_user'], states['nats_stderr'] or 0.0):+}"
-        first, whole = (f"{estimate(states, f'{key}_gain'):+}" for key in ("first", "all"))
+        first, whole = (f"{estimate_in(states, f'{key}_gain'):+}" for key in ("first", "all"))
         model = one["model"]
         chosen = "" if model is None else f"{model['kind']}, {model['states']}"
         body.append((one["problem"], str(states["states"]), nats, first, whole, chosen))
@@ -167,13 +162,15 @@ def claims(one: Mapping[str, Any]) -> list[Claim]:
     policy = "auto" if model is None else f"auto ({model['recommended_policy']})"
     best = f"{policy} is within two errors of the best of the other half of the users"
     made = [
-        not_below(f"{name} best, all rounds", best, estimate(found, "all_lead"), found["all_best"])
+        not_below(
+            f"{name} best, all rounds", best, estimate_in(found, "all_lead"), found["all_best"]
+        )
     ]
     if one["horizon"] > FIRST:
-        lead, other = estimate(found, "first_lead"), found["first_best"]
+        lead, other = estimate_in(found, "first_lead"), found["first_best"]
         made.append(not_below(f"{name} best, rounds 1-{FIRST}", best, lead, other))
     early = f"{policy} is not below popularity in rounds 1-{FIRST}"
-    lead = estimate(found, "first_over_popularity")
+    lead = estimate_in(found, "first_over_popularity")
     return [*made, not_below(f"{name} early", early, lead)]
 
 

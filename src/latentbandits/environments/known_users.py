@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 
 from latentbandits.environments.protocol import Round
-from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import (
     BoolArray,
     FloatArray,
@@ -17,6 +16,7 @@ from latentbandits.models.checks import (
     positive_number,
 )
 from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.protocol import KnownModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class KnownUsers:
     Args:
         model: the model that policies use.
         means: true mean rewards, `(n_users, n_actions)`.
-        noise: standard deviation of a reward.
+        noise: standard deviation of a reward; None: rewards are clicks, 0 or 1.
         eligible: `(n_actions,)`, the actions that are offered; None: all.
 
     >>> model = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5)
@@ -36,13 +36,14 @@ class KnownUsers:
     (3, 2)
     """
 
-    model: GaussianArms  # the model that policies use
+    model: KnownModel  # the model that policies use
     means: FloatArray  # (n_users, n_actions): true means
-    noise: float
+    noise: float | None
     eligible: BoolArray | None = None  # (n_actions,)
 
     def __post_init__(self) -> None:
-        positive_number("noise", self.noise)
+        if self.noise is not None:
+            positive_number("noise", self.noise)
         if self.means.ndim != 2 or self.means.shape[1] != self.model.n_actions:
             raise ValueError(
                 f"means must be of shape (n_users, {self.model.n_actions}), as the model's "
@@ -55,7 +56,10 @@ class KnownUsers:
     def round_of(self, user: IntArray, rng: np.random.Generator) -> Round:
         """Return a round of runs with these users."""
         means = self.means[user]
-        rewards = means + self.noise * rng.standard_normal(means.shape)
+        if self.noise is None:
+            rewards = (rng.random(means.shape) < means).astype(np.float64)
+        else:
+            rewards = means + self.noise * rng.standard_normal(means.shape)
         if self.eligible is None:
             return Round(None, means, rewards)
         return Round(None, means, rewards, np.broadcast_to(self.eligible, means.shape))
@@ -162,7 +166,7 @@ class UserRuns:
     user: IntArray  # (n_runs,)
 
     @property
-    def model(self) -> GaussianArms | LinearGaussian:
+    def model(self) -> KnownModel:
         return self.environment.model
 
     def round(self, t: int, rng: np.random.Generator) -> Round:

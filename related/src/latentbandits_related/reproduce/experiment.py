@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentbandits.experiments.experiment import Experiment, Work, policy_rows
+from latentbandits.experiments.experiment import Experiment, Work, metric_table, policy_rows
 from latentbandits.options import Option, choose
 from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
@@ -138,12 +138,8 @@ def _tables(
 ) -> list[Table]:
     """Return regret by policy and problem; with quarters, one table per problem."""
     if not table.quarters:
-        names = list(dict.fromkeys(name for column in columns for name in column.rows))
-        body = [
-            (name, *(_cell(results[column.name], name) for column in columns)) for name in names
-        ]
-        heads = [f"{column.name} ({column.runs} runs)" for column in columns]
-        return [Table(f"({table.name}) {table.title}: regret", ("policy", *heads), body)]
+        by_head = {f"{one.name} ({one.runs} runs)": results[one.name] for one in columns}
+        return [metric_table(f"({table.name}) {table.title}: regret", by_head, "regret")]
     tables = []
     for column in columns:
         body = []
@@ -155,10 +151,6 @@ def _tables(
         title = f"({table.name}) {table.title}: {column.name}, {column.runs} runs, regret up to"
         tables.append(Table(title, ("policy", "T/4", "T/2", "3T/4", f"T={column.horizon}"), body))
     return tables
-
-
-def _cell(results: Results, name: str) -> str:
-    return str(results[name].regret) if name in results else ""
 
 
 _WORDS = {
