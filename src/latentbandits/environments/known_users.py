@@ -29,6 +29,7 @@ class KnownUsers:
         noise: standard deviation of a reward; None: rewards are clicks, 0 or 1.
         eligible: `(n_actions,)`, the actions that are offered; None: all.
 
+    >>> from latentbandits import GaussianArms
     >>> model = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5)
     >>> environment = KnownUsers(model, means=np.array([[1.0, 0.0], [0.1, 0.7]]), noise=0.5)
     >>> rng = np.random.default_rng(0)
