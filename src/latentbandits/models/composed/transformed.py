@@ -234,7 +234,7 @@ class Log1pRewards(TransformedRewards):
         "a model of log(1 + reward)",
     )
     transform: ClassVar[str] = "log1p"
-    support: ClassVar[Interval] = Interval(low=-1.0)
+    support: ClassVar[Interval] = Interval(low=-1.0, low_is_open=True)
 
     def __init__(
         self, model: Model, smearing: ArrayLike | None = None, level: float | None = None
