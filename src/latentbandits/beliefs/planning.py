@@ -171,7 +171,7 @@ def _outcomes(model: Model, belief: JointBelief, context: Context) -> Outcomes:
     deviation = np.sqrt(variance + model.noise**2)
     rewards = mean[..., None] + deviation[..., None] * nodes  # (n, S, K, nodes)
     low: float | FloatArray = support.low
-    if support.low_is_open:
+    if not support.contains(np.array([support.low])).all():  # an open end
         low = low + _LEAST * (mean[..., None] - low)
     rewards = np.maximum(rewards, low).swapaxes(1, 2).reshape(n, n_actions, -1)
     weights = joint.probabilities(belief.log_weights)
