@@ -218,8 +218,7 @@ def _row(check: BoundCheck) -> dict[str, object]:
     return {
         "policy": check.policy,
         "setting": f"S={cell.n_states},K={cell.n_actions},n={cell.horizon},sigma={cell.noise:g}",
-        "regret": check.regret.mean,
-        "regret_stderr": check.regret.stderr,
+        **check.regret.row("regret"),
         "bound": check.bound,
         "uniform_regret": check.uniform,
         "informative": check.informative,
