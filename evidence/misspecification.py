@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,7 +55,7 @@ class MissingStates:
         runs = self.problem.start(n_runs, horizon, rng)
         known = self.problem.n_states - self.n_missing
         model = GaussianArms(runs.model.means[:, :known], runs.noise, runs.model.spread[:, :known])
-        return SyntheticInstances(runs.means, model, runs.state, runs.noise)
+        return replace(runs, model=model)
 
 
 # Models with errors of size sigma0 in their means, and models that lack one of the states.
