@@ -26,9 +26,6 @@ from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Results
 from latentbandits.simulation.tune import ESTIMATES, Tuning, default_candidates, tune_in
 
-__all__ = ["AutoExperiment"]
-
-
 # Problems on which the tuned policy is compared with its candidates.
 #
 # Each problem has an environment that is played, and one for `tune`, whose users are drawn from the

@@ -19,9 +19,6 @@ from latentbandits.options import Option, whole
 from latentbandits.policies.registry import Inputs, build, parse
 from latentbandits.report.report import Claim, Estimate, Report, Table
 
-__all__ = ["ClicksExperiment"]
-
-
 # Click logs with a known truth, and new users to play.
 
 LOGGED, NEW, IMPRESSIONS = 4_000, 2_000, 60

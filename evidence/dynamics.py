@@ -22,8 +22,6 @@ from latentbandits.policies import mmGreedy, mTS
 from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation.simulate import simulate
 
-__all__ = ["DynamicsExperiment"]
-
 N_STATES, N_ACTIONS, STAY = 4, 8, 30.0
 USERS, ROUNDS = 5_000, 60
 STILL_USERS = 500

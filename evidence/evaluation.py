@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from latentbandits.beliefs import joint
 from latentbandits.evaluation import DecisionLog, evaluate
 from latentbandits.evaluation.estimators import ESTIMATORS
-from latentbandits.experiments.experiment import Experiment, Work
+from latentbandits.experiments.experiment import Experiment, Figures, Work
 from latentbandits.models import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.options import Option, positive
@@ -20,12 +20,6 @@ from latentbandits.policies import mTS
 from latentbandits.policies.decision import draw
 from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["EvaluationExperiment"]
-
 
 # Generated logs of a problem in which the value of the candidate policy is known.
 
@@ -146,7 +140,7 @@ class EvaluationExperiment(Experiment):
             tables=[_table(rows, truth)],
         )
 
-    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+    def draw(self, results: Mapping[str, Any]) -> Figures:
         """Draw a panel for each log: mean estimates, and one standard deviation."""
         loggers = list(dict.fromkeys(row["setting"] for row in results["policies"]))
         truth = results["settings"]["true_value"]

@@ -25,8 +25,6 @@ from latentbandits.policies import Exploring, mmGreedy, mTS, mUCB
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.report.report import Claim, Report, Table
 
-__all__ = ["GateExperiment", "Try", "is_itself", "tries", "verdict_of"]
-
 N_STATES, N_ACTIONS, NOISE, ROUNDS = 3, 4, 0.5, 8
 TRUE_SESSIONS = 10_000
 WORSE, BETTER, RELABELLED, MISSING = 200, 100, 100, 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,12 +18,6 @@ from latentbandits.options import simulation_options
 from latentbandits.report import drawing
 from latentbandits.report.report import Report
 from latentbandits.simulation.simulate import makers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["MisspecificationExperiment"]
-
 
 # The synthetic problem with latent states that the model does not know.
 
@@ -168,7 +162,7 @@ class MisspecificationExperiment(frame.Experiment):
             tables=tables,
         )
 
-    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+    def draw(self, results: Mapping[str, Any]) -> frame.Figures:
         """Draw regret and worst-decile reward by sigma0, with and without a missing state."""
         runs = results["settings"]["runs"]
         title = f"Wrong models: {runs:,} runs, one standard error"

@@ -40,8 +40,6 @@ from latentbandits.policies.classic import ExpertWeights
 from latentbandits.report.report import Claim, Estimate, Report, Table, all_positive
 from latentbandits.simulation.simulate import simulate
 
-__all__ = ["NonStationaryExperiment"]
-
 N_STATES, N_ACTIONS, NOISE = 5, 10, 0.5
 STAYS = (20, 100)
 """Rounds between two moves, on average."""

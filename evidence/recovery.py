@@ -18,9 +18,6 @@ from latentbandits.models.checks import FloatArray
 from latentbandits.options import Option, positive
 from latentbandits.report.report import Claim, Report, Table
 
-__all__ = ["RecoveryExperiment"]
-
-
 # One generated log, from which a model is learned and compared with the truth.
 
 LEVEL = 0.9

@@ -5,23 +5,19 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars
 
-from latentbandits.experiments.experiment import Experiment, Work
+from latentbandits.experiments.experiment import Experiment, Figures, Work
+from latentbandits.learning.generate import KnownArms, generate_arms
+from latentbandits.learning.learners import align
+from latentbandits.learning.mixture import decompose, fit_mixture, fit_spectral, moments
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.options import Option, positive
 from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from latentbandits.learning.generate import KnownArms
-
-__all__ = ["SpectralExperiment"]
-
 
 # One generated log, from which four methods learn.
 
@@ -34,9 +30,6 @@ Rows = Sequence[Mapping[str, Any]]
 
 def measure(n_users: int, seed: int) -> Rows:
     """Return a row for each of METHODS."""
-    from latentbandits.learning.generate import generate_arms
-    from latentbandits.learning.mixture import decompose, fit_mixture, fit_spectral, moments
-
     truth = generate_arms(n_users=n_users, seed=seed)
     n_states = len(truth.shares)
     raw = decompose(moments(truth.log), n_states, seed=seed)
@@ -83,8 +76,6 @@ def _within(values: FloatArray, group: IntArray) -> FloatArray:
 
 
 def _errors(means: FloatArray, shares: FloatArray, truth: KnownArms) -> dict[str, float]:
-    from latentbandits.learning.learners import align
-
     order = align(means, truth.means)
     return {
         "means": float(np.sqrt(np.mean((means[order] - truth.means) ** 2))),
@@ -126,8 +117,6 @@ class SpectralExperiment(Experiment):
             raise ValueError("give at least two different --sizes to fit a slope")
 
     def measure(self, work: Work) -> Report:
-        import polars
-
         jobs = [
             (size, work.options.seed + i)
             for size in sorted(set(work.options.sizes))
@@ -142,7 +131,7 @@ class SpectralExperiment(Experiment):
             frames={"errors": polars.DataFrame(errors)},
         )
 
-    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+    def draw(self, results: Mapping[str, Any]) -> Figures:
         """Draw two panels with a line for each method and one of slope -1/2."""
         rows = results["settings"]["errors"]
         title = "Learning by moments, by EM, and with every user's state known"

@@ -23,8 +23,6 @@ from latentbandits.learning import Log, fit, judge_saved, save_fit, user_hash
 from latentbandits.options import Option, choose, positive
 from latentbandits.report.report import Claim, Estimate, Report, Table, estimate_in
 
-__all__ = ["WrittenExperiment"]
-
 NORMAL_95 = 1.96
 SET_ASIDE = 0.3
 USERS = 3_000

@@ -6,9 +6,9 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from evidence.bench import contestants
+from evidence.bench import contestants, figure
 from evidence.bench.problem import archive
 from evidence.bench.problems import PROBLEMS
 from evidence.bench.protocol import FIRST, Task, run
@@ -16,11 +16,6 @@ from latentbandits.experiments import experiment as frame
 from latentbandits.options import Option, choose
 from latentbandits.report.files import to_json
 from latentbandits.report.report import Claim, Estimate, Report, Table, estimate_in
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["BenchExperiment"]
 
 DATA = "../shared/data"
 """The folder with the data sets, beside the clone."""
@@ -65,9 +60,7 @@ class BenchExperiment(frame.Experiment):
             _file(folder, name).unlink()
         return report_on(found, there)
 
-    def draw(self, results: Mapping[str, Any]) -> Mapping[str, Figure]:
-        from evidence.bench import figure
-
+    def draw(self, results: Mapping[str, Any]) -> frame.Figures:
         return figure.draw(results)
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from latentbandits.experiments.experiment import Figures
 from latentbandits.report import drawing
 from latentbandits.report.report import Estimate
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
-
-def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
+def draw(results: Mapping[str, Any]) -> Figures:
     """Return a figure with a row for each problem, in the order of the evidence for states."""
     found = sorted(gains(results), key=lambda one: one[1].mean)
     if not found:

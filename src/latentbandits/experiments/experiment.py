@@ -22,6 +22,9 @@ from latentbandits.simulation.simulate import Metric, PolicyMaker, Results
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Figures = Mapping[str, "Figure"]
+"""Figures by name, as a report has them."""
+
 Policies = Mapping[str, AnyPolicy | PolicyMaker]
 K = TypeVar("K")
 R = TypeVar("R")
@@ -130,7 +133,7 @@ class Experiment(ABC):
     def measure(self, work: Work) -> Report:
         """Return rows, claims, tables, and the settings that are not options."""
 
-    def draw(self, results: Mapping[str, Any]) -> Mapping[str, Figure]:
+    def draw(self, results: Mapping[str, Any]) -> Figures:
         """Return figures by name, of the content of results.json."""
         return {}
 

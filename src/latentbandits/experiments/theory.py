@@ -20,9 +20,6 @@ from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Estimate, simulate
 from latentbandits.simulation.simulate import PolicyMaker
 
-__all__ = ["TheoryExperiment", "check_bounds", "claims", "regret_bound"]
-
-
 # The paper's regret bounds (Section 4.3).
 
 
