@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evidence.bench import contestants, figure
+from evidence.bench import contestants
 from evidence.bench.problem import archive
 from evidence.bench.problems import PROBLEMS
 from evidence.bench.protocol import FIRST, Task, run
 from latentbandits.experiments import experiment as frame
 from latentbandits.options import Option, choose
+from latentbandits.report import drawing
 from latentbandits.report.files import to_json
 from latentbandits.report.report import Claim, Estimate, Report, Table, estimate_in
 
@@ -61,7 +62,34 @@ class BenchExperiment(frame.Experiment):
         return report_on(found, there)
 
     def draw(self, results: Mapping[str, Any]) -> frame.Figures:
-        return figure.draw(results)
+        """Draw a row for each problem, in the order of the evidence for states."""
+        found = sorted(gains(results), key=lambda one: one[1].mean)
+        if not found:
+            return {}
+        figure = drawing.new_figure(1.4 + 0.36 * len(found), width=drawing.NARROW)
+        left, right = figure.subplots(1, 2, sharey=True)
+        for row, (_, nats, shares) in enumerate(found):
+            for axes, estimate, offset, colour in (
+                (left, nats, 0.0, drawing.DARK),
+                (right, shares["first"], 0.15, drawing.ORANGE),
+                (right, shares["all"], -0.15, drawing.BLUE),
+            ):
+                axes.errorbar(estimate.mean, row + offset, xerr=2 * estimate.stderr, fmt="o",
+                              color=colour, ms=4, lw=1.4)  # fmt: skip
+        for axes in (left, right):
+            axes.axvline(0.0, color=drawing.GREY, lw=1)
+        left.set_xscale("symlog", linthresh=0.1)
+        drawing.plain(left, x="nats a user, held-out", title="evidence for states")
+        drawing.plain(right, x="share of best less worst", title="gain over one state")
+        left.set_yticks(range(len(found)), [name for name, _, _ in found])
+        left.set_xticks([-1.0, 0.0, 1.0, 10.0], ["-1", "0", "1", "10"])
+        for place, text, colour in (
+            (0.98, "rounds 1-10", drawing.ORANGE),
+            (0.91, "all", drawing.BLUE),
+        ):
+            right.text(0.98, place, text, color=colour, transform=right.transAxes, ha="right",
+                       va="top", fontsize=drawing.SMALL)  # fmt: skip
+        return {"bench": figure}
 
 
 def report_on(found: Sequence[dict[str, Any]], names: Sequence[str]) -> Report:
@@ -172,3 +200,24 @@ def not_below(name: str, claim: str, lead: Estimate, other: str = "popularity") 
     least = -ERRORS * lead.stderr
     predicted = f"reward over {other} >= {least:.2g}"
     return Claim(name, claim, predicted, f"{lead:+}", lead.mean >= least)
+
+
+def gains(results: Mapping[str, Any]) -> Iterable[tuple[str, Estimate, dict[str, Estimate]]]:
+    """Yield problem, held-out evidence, and the gains of states as shares of what can be gained.
+
+    The share is of the lead of the best contestant over the worst, on the same users.
+    """
+    for one in results["settings"]["results"]:
+        states = one["states"]
+        if states is None or states["nats_per_user"] is None:
+            continue
+        rows = [row for row in results["policies"] if row["setting"] == one["problem"]]
+        rows = [row for row in rows if row["form"] == rows[0]["form"]]
+        shares = {}
+        for key in ("first", "all"):
+            rewards = [row[f"{key}_reward"] for row in rows]
+            span = max(rewards) - min(rewards)
+            mean, stderr = states[f"{key}_gain"], states[f"{key}_gain_stderr"]
+            shares[key] = Estimate(mean / span, stderr / span)
+        nats = Estimate(states["nats_per_user"], states["nats_stderr"] or 0.0)
+        yield one["problem"], nats, shares
