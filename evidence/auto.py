@@ -20,10 +20,9 @@ from latentbandits.experiments.experiment import Experiment, Setting, Work, poli
 from latentbandits.experiments.movielens import DATA, first_split
 from latentbandits.learning import fit
 from latentbandits.options import Option, above_zero, positive
-from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Results
+from latentbandits.simulation.simulate import makers
 from latentbandits.simulation.tune import ESTIMATES, Tuning, default_candidates, tune_in
 
 # Problems on which the tuned policy is compared with its candidates.
@@ -170,13 +169,9 @@ def _tune(problem: Problem, work: Work) -> Tuning:
 
 
 def _play(work: Work, name: str, problem: Problem, texts: list[str], **changes: int) -> Results:
-    policies = {text: partial(_make, text, problem.horizon) for text in dict.fromkeys(texts)}
+    policies = makers({text: text for text in texts}, horizon=problem.horizon)
     changes["horizon"] = problem.horizon
     return work.play("auto", Setting(name, problem.played, policies), **changes)
-
-
-def _make(text: str, horizon: int, model: Any) -> AnyPolicy:
-    return build(text, Inputs(model=model, horizon=horizon))
 
 
 def _best(results: Results) -> str:
