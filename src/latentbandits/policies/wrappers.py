@@ -33,13 +33,19 @@ from latentbandits.policies.decision import ActionProbabilities, Decision, Prope
 from latentbandits.policies.latent.ucb import mmUCB, mUCB
 from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt
 from latentbandits.policies.registry import Inputs, build
-from latentbandits.policies.shared.base import Sums, add_to_sums
 
 # LinUCB whose belief is sums over rounds, so that rounds can be forgotten.
 
 
+class FeatureSums(NamedTuple):
+    """Sums over a session's rounds."""
+
+    squares: FloatArray  # (n_sessions, n_features, n_features), of x x'
+    products: FloatArray  # (n_sessions, n_features), of x r
+
+
 @dataclass(frozen=True, eq=False)
-class SummedLinUCB(LargestScore[Sums]):
+class SummedLinUCB(LargestScore[FeatureSums]):
     """LinUCB on sums: the posterior is computed anew for every decision.
 
     >>> policy = SummedLinUCB(LinUCB(n_features=2))
@@ -49,21 +55,24 @@ class SummedLinUCB(LargestScore[Sums]):
 
     policy: LinUCB
 
-    def init(self, n_sessions: int = 1) -> Sums:
+    def init(self, n_sessions: int = 1) -> FeatureSums:
         n, d = checks.session_count(n_sessions, None), self.policy.n_features
-        return Sums(np.zeros((n, d, d)), np.zeros((n, d)))
+        return FeatureSums(np.zeros((n, d, d)), np.zeros((n, d)))
 
     def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
         return self.policy.checked_context(context, n_sessions)
 
-    def _scores(self, belief: Sums, asked: Asked) -> FloatArray:
+    def _scores(self, belief: FeatureSums, asked: Asked) -> FloatArray:
         unused = np.zeros(len(belief.products))  # the posterior of known noise needs no more sums
-        sums = UserSums(belief.gram, belief.products, unused, unused)
+        sums = UserSums(belief.squares, belief.products, unused, unused)
         return self.policy._scores(condition_on_sums(self.policy.model, sums)[1], asked)
 
-    def _learn(self, belief: Sums, outcome: Outcome) -> Sums:
+    def _learn(self, belief: FeatureSums, outcome: Outcome) -> FeatureSums:
         x = outcome.context[np.arange(len(outcome.action)), outcome.action]
-        return add_to_sums(belief, x, outcome.reward)
+        return FeatureSums(
+            belief.squares + x[:, :, None] * x[:, None, :],
+            belief.products + x * outcome.reward[:, None],
+        )
 
 
 Summing = UCB1 | LinUCB | mUCB | mmUCB
@@ -229,7 +238,7 @@ class SlidingWindow(_Forgetting[Windowed]):
 
 def _packed(contribution: Any) -> Any:
     """Return the contribution of a round in sparse form: its cell, count and value."""
-    if isinstance(contribution, Sums):
+    if isinstance(contribution, FeatureSums):
         return contribution
     counts, values = contribution
     cell = counts.argmax(axis=1)
