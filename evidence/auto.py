@@ -13,21 +13,17 @@ import numpy as np
 from evidence.clicks import reference_problem
 from evidence.families import PROBLEMS
 from latentbandits.environments.from_model import UsersOfModel
-from latentbandits.environments.protocol import Environment, Instances, Round
+from latentbandits.environments.known_users import KnownUsers
+from latentbandits.environments.protocol import Environment, Instances
 from latentbandits.environments.synthetic import Synthetic
 from latentbandits.experiments.experiment import Experiment, Setting, Work, policy_rows
 from latentbandits.experiments.movielens import DATA, first_split
 from latentbandits.learning import fit
-from latentbandits.models.checks import FloatArray
 from latentbandits.options import Option, above_zero, positive
-from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Results
+from latentbandits.simulation.simulate import makers
 from latentbandits.simulation.tune import ESTIMATES, Tuning, default_candidates, tune_in
-
-__all__ = ["AutoExperiment"]
-
 
 # Problems on which the tuned policy is compared with its candidates.
 #
@@ -91,34 +87,11 @@ def movielens(folder: str | None, horizon: int, seed: int) -> Problem:
     return Problem(environment, users, environment.model, contexts.shape[1], horizon)
 
 
-@dataclass(frozen=True, eq=False)
-class NewClickers:
-    """New users of the click problem; policies are given a learned model."""
-
-    rates: FloatArray  # (n_states, n_items)
-    model: Any
-
-    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> ClickRuns:
-        return ClickRuns(self.rates[rng.integers(len(self.rates), size=n_runs)], self.model)
-
-
-@dataclass(frozen=True, eq=False)
-class ClickRuns:
-    """Runs with the click rates of their user."""
-
-    means: FloatArray  # (n_runs, n_items)
-    model: Any
-
-    def round(self, t: int, rng: np.random.Generator) -> Round:
-        clicks = (rng.random(self.means.shape) < self.means).astype(np.float64)
-        return Round(None, self.means, clicks)
-
-
 def clicks(horizon: int, seed: int) -> Problem:
     """Return the problem of `python -m evidence clicks`, with a learned model."""
     problem = reference_problem(seed, n_new=0)
     model = fit(problem.log, rewards="bernoulli", kind="arms", bootstrap=0).model
-    users = NewClickers(problem.rates, model)
+    users = KnownUsers(model, problem.rates, noise=None)
     return Problem(users, UsersOfModel(model), model, model.n_actions, horizon)
 
 
@@ -196,13 +169,9 @@ def _tune(problem: Problem, work: Work) -> Tuning:
 
 
 def _play(work: Work, name: str, problem: Problem, texts: list[str], **changes: int) -> Results:
-    policies = {text: partial(_make, text, problem.horizon) for text in dict.fromkeys(texts)}
+    policies = makers({text: text for text in texts}, horizon=problem.horizon)
     changes["horizon"] = problem.horizon
     return work.play("auto", Setting(name, problem.played, policies), **changes)
-
-
-def _make(text: str, horizon: int, model: Any) -> AnyPolicy:
-    return build(text, Inputs(model=model, horizon=horizon))
 
 
 def _best(results: Results) -> str:

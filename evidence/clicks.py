@@ -19,9 +19,6 @@ from latentbandits.options import Option, whole
 from latentbandits.policies.registry import Inputs, build, parse
 from latentbandits.report.report import Claim, Estimate, Report, Table
 
-__all__ = ["ClicksExperiment"]
-
-
 # Click logs with a known truth, and new users to play.
 
 LOGGED, NEW, IMPRESSIONS = 4_000, 2_000, 60
@@ -145,7 +142,7 @@ class ClicksExperiment(Experiment):
     def measure(self, work: Work) -> Report:
         seed, n = work.options.seed, work.options.problems
         reference = learn_and_play(reference_problem(), seed, tuple(work.options.policies))
-        outcomes = work.map(self.name, _learn_other, [(seed + i, seed) for i in range(n)])
+        outcomes = work.map(self.name, learn_other, [(seed + i, seed) for i in range(n)])
         tables = [_rates_table(reference)]
         if outcomes:
             tables.append(_problems_table(outcomes))
@@ -199,8 +196,8 @@ def learn_and_play(problem: ClickProblem, seed: int, policies: Sequence[str] = (
     )
 
 
-def _learn_other(job: tuple[int, int]) -> Outcome:
-    problem, seed = job
+def learn_other(problem: int, seed: int) -> Outcome:
+    """Learn from another problem, of this number, and play its new users."""
     return learn_and_play(other_problem(problem), seed)
 
 
@@ -260,7 +257,7 @@ def _rows(outcome: Outcome) -> list[dict[str, Any]]:
     for policy in outcome.by_user:
         row: dict[str, Any] = {"policy": policy, "recommended": policy == outcome.recommended}
         for h in WINDOWS:
-            row[f"rate_{h}"], row[f"rate_{h}_stderr"] = outcome.rate(policy, h)
+            row |= outcome.rate(policy, h).row(f"rate_{h}")
         rows.append(row)
     return rows
 

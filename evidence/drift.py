@@ -6,7 +6,7 @@ import argparse
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from latentbandits.environments import Switching, Synthetic
 from latentbandits.experiments import experiment as frame
@@ -19,12 +19,6 @@ from latentbandits.policies.registry import PolicySpec
 from latentbandits.report import drawing
 from latentbandits.report.report import Estimate, Report, Table, all_positive
 from latentbandits.simulation.simulate import makers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["DriftExperiment"]
-
 
 # Switch probabilities, and every policy with and without a model of the switches.
 
@@ -313,7 +307,7 @@ class DriftExperiment(frame.Experiment):
             tables=[table for table in tables if table.rows],
         )
 
-    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+    def draw(self, results: Mapping[str, Any]) -> frame.Figures:
         """Draw a panel per policy with its switching counterparts, and the long runs."""
         by_setting = drawing.estimates(results["policies"], "regret")
         points = [by_setting[name(_KIND, p)] for p in PROBABILITIES]

@@ -22,8 +22,6 @@ from latentbandits.policies import mmGreedy, mTS
 from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation.simulate import simulate
 
-__all__ = ["DynamicsExperiment"]
-
 N_STATES, N_ACTIONS, STAY = 4, 8, 30.0
 USERS, ROUNDS = 5_000, 60
 STILL_USERS = 500
@@ -39,14 +37,6 @@ PLAYERS, HORIZON = 500, 120
 POLICIES: dict[str, Any] = {"mmGreedy": mmGreedy, "mTS": mTS}
 """The policies that are played on the still, the learned and the true model. The claim is about
 mmGreedy: mTS keeps exploring a state that moves, and may lose by knowing that it does."""
-
-
-class Job(NamedTuple):
-    """A generated log."""
-
-    noise: float
-    n_users: int
-    seed: int
 
 
 class Errors(NamedTuple):
@@ -91,17 +81,17 @@ def generate(truth: Any, n_users: int, n_rounds: int, rng: np.random.Generator) 
     )
 
 
-def learn_moves(job: Job) -> Outcome:
+def learn_moves(noise: float, n_users: int, seed: int) -> Outcome:
     """Learn from a log whose users' states last 30 rounds, and compare with the truth.
 
     The oracle knows the rewards of each state and starts at the true matrix: its errors are the
     ones that the log itself leaves.
     """
-    rng = np.random.default_rng([job.seed, 1])
-    still = GaussianArms(rng.random((N_STATES, N_ACTIONS)), job.noise)
+    rng = np.random.default_rng([seed, 1])
+    still = GaussianArms(rng.random((N_STATES, N_ACTIONS)), noise)
     truth = Markov.switching(still, 1 / STAY)
-    log = generate(truth, job.n_users, ROUNDS, rng)
-    result = fit(log, kind="arms", bootstrap=0, assess=False, seed=job.seed)
+    log = generate(truth, n_users, ROUNDS, rng)
+    result = fit(log, kind="arms", bootstrap=0, assess=False, seed=seed)
     chosen, model = result.report["dynamics"]["chosen"], result.model
     if chosen == "none" or model.n_states != N_STATES:
         return Outcome(chosen, model.n_states)
@@ -111,14 +101,14 @@ def learn_moves(job: Job) -> Outcome:
                 strict=True)  # fmt: skip
     known = fit_transition(still, [UserSequence(*one) for one in users], start=truth.transition)
     oracle = Errors.of(known.transition, truth.transition)
-    fixed = fit(log, kind="arms", bootstrap=0, assess=False, seed=job.seed, dynamics="none")
+    fixed = fit(log, kind="arms", bootstrap=0, assess=False, seed=seed, dynamics="none")
     models = {"still": fixed.model, "learned": model, "true": truth}
     players = {
         f"{name}, {kind}": policy(known_model)
         for name, policy in POLICIES.items()
         for kind, known_model in models.items()
     }
-    played = simulate(players, UsersOfModel(truth), n_runs=PLAYERS, horizon=HORIZON, seed=job.seed)
+    played = simulate(players, UsersOfModel(truth), n_runs=PLAYERS, horizon=HORIZON, seed=seed)
     gains = tuple(
         played.difference(f"{name}, {kind}", f"{name}, still", "reward").mean
         for name in POLICIES
@@ -127,12 +117,12 @@ def learn_moves(job: Job) -> Outcome:
     return Outcome(chosen, model.n_states, learned, oracle, gains)
 
 
-def learn_still(job: Job) -> Outcome:
+def learn_still(noise: float, seed: int) -> Outcome:
     """Learn from a log of users whose states stand still."""
-    rng = np.random.default_rng([job.seed, 2])
-    still = GaussianArms(rng.random((N_STATES, N_ACTIONS)), job.noise)
-    log = generate(still, job.n_users, ROUNDS, rng)
-    result = fit(log, kind="arms", bootstrap=0, assess=False, seed=job.seed)
+    rng = np.random.default_rng([seed, 2])
+    still = GaussianArms(rng.random((N_STATES, N_ACTIONS)), noise)
+    log = generate(still, STILL_USERS, ROUNDS, rng)
+    result = fit(log, kind="arms", bootstrap=0, assess=False, seed=seed)
     return Outcome(result.report["dynamics"]["chosen"], result.model.n_states)
 
 
@@ -150,14 +140,11 @@ class DynamicsExperiment(Experiment):
     def measure(self, work: Work) -> Report:
         options = work.options
         moving = {
-            name: [Job(noise, options.users, options.seed + i) for i in range(options.moving)]
+            name: [(noise, options.users, options.seed + i) for i in range(options.moving)]
             for name, noise in NOISE.items()
         }
         levels = list(NOISE.values())
-        still = [
-            Job(levels[i % len(levels)], STILL_USERS, options.seed + i)
-            for i in range(options.still)
-        ]
+        still = [(levels[i % len(levels)], options.seed + i) for i in range(options.still)]
         moved = work.map_groups("dynamics, states that move", learn_moves, moving)
         stood = work.map("dynamics, states that stand still", learn_still, still)
         left_alone = sum(one.chosen == "none" for one in stood)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from latentbandits.beliefs import joint
 from latentbandits.evaluation import DecisionLog, evaluate
 from latentbandits.evaluation.estimators import ESTIMATORS
-from latentbandits.experiments.experiment import Experiment, Work
+from latentbandits.experiments.experiment import Experiment, Figures, Work
 from latentbandits.models import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.options import Option, positive
@@ -20,12 +20,6 @@ from latentbandits.policies import mTS
 from latentbandits.policies.decision import draw
 from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["EvaluationExperiment"]
-
 
 # Generated logs of a problem in which the value of the candidate policy is known.
 
@@ -105,12 +99,6 @@ SESSIONS = 5000
 TRUTH_SESSIONS = 1_000_000
 
 
-class Job(NamedTuple):
-    logger: str
-    n_sessions: int
-    seed: tuple[int, ...]
-
-
 class Outcome(NamedTuple):
     """The value and interval of each estimator on one log; effective sample sizes by round."""
 
@@ -140,9 +128,7 @@ class EvaluationExperiment(Experiment):
         earned = true_value(TRUTH_SESSIONS, np.random.default_rng([options.seed, 9]))
         truth = Estimate.from_values(earned)
         jobs = {
-            logger: [
-                Job(logger, options.sessions, (options.seed, i, k)) for k in range(options.logs)
-            ]
+            logger: [(logger, options.sessions, (options.seed, i, k)) for k in range(options.logs)]
             for i, logger in enumerate(LOGGERS)
         }
         outcomes = work.map_groups(self.name, measure, jobs)
@@ -154,7 +140,7 @@ class EvaluationExperiment(Experiment):
             tables=[_table(rows, truth)],
         )
 
-    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+    def draw(self, results: Mapping[str, Any]) -> Figures:
         """Draw a panel for each log: mean estimates, and one standard deviation."""
         loggers = list(dict.fromkeys(row["setting"] for row in results["policies"]))
         truth = results["settings"]["true_value"]
@@ -178,9 +164,9 @@ class EvaluationExperiment(Experiment):
         return {"evaluation": figure}
 
 
-def measure(job: Job) -> Outcome:
+def measure(logger: str, n_sessions: int, seed: tuple[int, ...]) -> Outcome:
     """Generate one log and evaluate the candidate on it."""
-    log = generate(job.logger, job.n_sessions, np.random.default_rng(job.seed))
+    log = generate(logger, n_sessions, np.random.default_rng(seed))
     evaluation = evaluate(
         {"mTS": mTS(TRUE_MODEL)}, log, model=WRONG_MODEL, horizon=N_ROUNDS,
         estimators=list(ESTIMATORS),

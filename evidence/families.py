@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +22,6 @@ from latentbandits.policies import mmTS, mTS
 from latentbandits.report import drawing
 from latentbandits.report.report import Report, Table
 from latentbandits.simulation import Results
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["FamiliesExperiment"]
-
 
 # Problems drawn from a model's own prior, so that its uncertainty is calibrated.
 
@@ -180,7 +174,7 @@ class FamiliesExperiment(frame.Experiment):
             tables=[_table(results, work.options)],
         )
 
-    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+    def draw(self, results: Mapping[str, Any]) -> frame.Figures:
         """Draw a row for each family and a dot for each policy."""
         by_setting = drawing.estimates(results["policies"], "regret")
         policies = results["settings"]["policies"]

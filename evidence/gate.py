@@ -25,8 +25,6 @@ from latentbandits.policies import Exploring, mmGreedy, mTS, mUCB
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.report.report import Claim, Report, Table
 
-__all__ = ["GateExperiment", "Try", "is_itself", "tries", "verdict_of"]
-
 N_STATES, N_ACTIONS, NOISE, ROUNDS = 3, 4, 0.5, 8
 TRUE_SESSIONS = 10_000
 WORSE, BETTER, RELABELLED, MISSING = 200, 100, 100, 100
@@ -178,13 +176,12 @@ class GateExperiment(frame.Experiment):
             for one in tries(kinds, count, options.seed + 1000 * number, worse=worse):
                 judged[group].append((one, verdict_of(one)))
                 work.progress.advance(1)
-        seeds = [options.seed + i for i in range(options.missing)]
+        seeds = [(options.seed + i,) for i in range(options.missing)]
         same = work.map("logs against their own policy", is_itself, seeds)
-        claims = [*_claims(judged), _claim_of_logs(same)]
-        return Report(claims=claims, tables=[_table(judged)])
+        return Report(claims=_claims(judged, same), tables=[_table(judged)])
 
 
-def _claims(judged: Mapping[str, list[tuple[Try, Verdict]]]) -> list[Claim]:
+def _claims(judged: Mapping[str, list[tuple[Try, Verdict]]], same: list[bool]) -> list[Claim]:
     passed = {group: sum(v.activate for _, v in rows) for group, rows in judged.items()}
     counts = {group: f"{passed[group]} of {len(rows)}" for group, rows in judged.items()}
     return [
@@ -192,14 +189,9 @@ def _claims(judged: Mapping[str, list[tuple[Try, Verdict]]]) -> list[Claim]:
               counts["worse"], passed["worse"] <= 0.05 * len(judged["worse"])),
         Claim("G2", "models with relabelled states are activated", "never",
               counts["relabelled"], passed["relabelled"] == 0),
+        Claim("G3", "a policy is identical to its own log, from which rewards are missing by "
+              "action", "in all logs", f"{sum(same)} of {len(same)}", all(same)),
     ]  # fmt: skip
-
-
-def _claim_of_logs(same: list[bool]) -> Claim:
-    return Claim(
-        "G3", "a policy is identical to its own log, from which rewards are missing by action",
-        "in all logs", f"{sum(same)} of {len(same)}", all(same),
-    )  # fmt: skip
 
 
 def _table(judged: Mapping[str, list[tuple[Try, Verdict]]]) -> Table:

@@ -35,8 +35,6 @@ from latentbandits.policies.checked import (
 )
 from latentbandits.report.report import Claim, Estimate, Report, Table
 
-__all__ = ["ListsExperiment"]
-
 N_STATES, N_ACTIONS, LENGTH, LISTS = 5, 30, 4, 20
 PROBLEMS, USERS = 12, 1_000
 LOGS, EXAMINATION_PROBLEMS = 1_000, 5

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 from evidence.evaluation import MEANS, NOISE
 from evidence.loop_users import MovieLensUsers, SimulatedUsers, Users
@@ -32,9 +33,6 @@ from latentbandits.report.report import Claim, Estimate, Report, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["LoopExperiment"]
-
 
 # Relearn several times next to a real service, and test the gate with broken candidates.
 
@@ -78,8 +76,6 @@ class Case:
 
     def save_first(self, path: Path, log: Path, rng: np.random.Generator) -> None:
         """Fit the first model to few users, and save it and their log."""
-        import polars as pl
-
         table = self.users.first_table(self.first_users, rng)
         pl.DataFrame(table).write_parquet(log)
         save_fit(fit(table, bootstrap=0, states=3, **FIT), path)
@@ -278,8 +274,6 @@ def _broken_learner(i: int, case: Case) -> Any:
     """Return a learner of corrupted data: actions shuffled, or rewards with the wrong sign."""
 
     def broken(paths: Any, settings: LoopSettings, progress: Any) -> Any:
-        import polars as pl
-
         frame = pl.read_parquet(paths[-1]).drop_nulls("reward")  # the service's log
         if i % 2:
             frame = frame.with_columns(-pl.col("reward"))
@@ -317,7 +311,7 @@ def _rows(one: Measured) -> list[dict[str, Any]]:
     names = [(POLICY, f"{one.case.name}, phase {i + 1}") for i in range(len(one.phases))]
     names.append((one.case.reference_name, f"{one.case.name}, reference"))
     return [
-        {"policy": policy, "setting": setting, "regret": each.mean, "regret_stderr": each.stderr}
+        {"policy": policy, "setting": setting, **each.row("regret")}
         for (policy, setting), each in zip(names, (*one.phases, one.reference), strict=True)
     ]
 

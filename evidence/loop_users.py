@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from latentbandits.experiments.movielens_data import Ratings
 from latentbandits.models import GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
-Table = dict[str, list[float]]
+Table = dict[str, FloatArray | IntArray]
 """Columns user, action and reward of a log to learn from."""
 
 
@@ -54,7 +54,7 @@ class SimulatedUsers:
         action = rng.integers(self.n_actions, size=len(state))
         reward = self.rewards(self.truth.means[state, action], rng)
         user = np.repeat(np.arange(n_users), self.n_rounds)
-        return _table(user, action, reward)
+        return {"user": user, "action": action, "reward": reward}
 
     def first_table(self, n_users: int, rng: np.random.Generator) -> Table:
         """Return the small log that the first model is learned from."""
@@ -138,14 +138,14 @@ class MovieLensUsers:
         complete = int((rated.cumsum(axis=0) > 0).all(axis=1).argmax()) + 1
         chosen = order[: max(n_users, complete)]
         user, action = np.nonzero(~np.isnan(self.ratings[chosen]))
-        return _table(user, action, self.ratings[chosen[user], action])
+        return {"user": user, "action": action, "reward": self.ratings[chosen[user], action]}
 
     def first_table(self, n_users: int, rng: np.random.Generator) -> Table:
         """Return one rating of each movie, by `n_users` users or a few more."""
         table = self.table(n_users, rng)
         order = rng.permutation(len(table["action"]))
-        _, first = np.unique(np.array(table["action"])[order], return_index=True)
-        return {name: np.array(values)[order[first]].tolist() for name, values in table.items()}
+        _, first = np.unique(table["action"][order], return_index=True)
+        return {name: values[order[first]] for name, values in table.items()}
 
 
 Users = SimulatedUsers | MovieLensUsers
@@ -164,10 +164,3 @@ def best_and_worst(ratings: Ratings, n_movies: int, n_popular: int) -> IntArray:
     extreme = (rank < n_movies // 2) | (rank >= len(popular) - (n_movies - n_movies // 2))
     chosen: IntArray = popular[extreme]
     return chosen
-
-
-def _table(user: IntArray, action: IntArray, reward: FloatArray) -> Table:
-    columns: Sequence[tuple[str, FloatArray | IntArray]] = (
-        ("user", user), ("action", action), ("reward", reward),
-    )  # fmt: skip
-    return {name: values.tolist() for name, values in columns}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,12 +18,6 @@ from latentbandits.options import simulation_options
 from latentbandits.report import drawing
 from latentbandits.report.report import Report
 from latentbandits.simulation.simulate import makers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["MisspecificationExperiment"]
-
 
 # The synthetic problem with latent states that the model does not know.
 
@@ -55,7 +49,7 @@ class MissingStates:
         runs = self.problem.start(n_runs, horizon, rng)
         known = self.problem.n_states - self.n_missing
         model = GaussianArms(runs.model.means[:, :known], runs.noise, runs.model.spread[:, :known])
-        return SyntheticInstances(runs.means, model, runs.state, runs.noise)
+        return replace(runs, model=model)
 
 
 # Models with errors of size sigma0 in their means, and models that lack one of the states.
@@ -168,7 +162,7 @@ class MisspecificationExperiment(frame.Experiment):
             tables=tables,
         )
 
-    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+    def draw(self, results: Mapping[str, Any]) -> frame.Figures:
         """Draw regret and worst-decile reward by sigma0, with and without a missing state."""
         runs = results["settings"]["runs"]
         title = f"Wrong models: {runs:,} runs, one standard error"

@@ -40,8 +40,6 @@ from latentbandits.policies.classic import ExpertWeights
 from latentbandits.report.report import Claim, Estimate, Report, Table, all_positive
 from latentbandits.simulation.simulate import simulate
 
-__all__ = ["NonStationaryExperiment"]
-
 N_STATES, N_ACTIONS, NOISE = 5, 10, 0.5
 STAYS = (20, 100)
 """Rounds between two moves, on average."""
@@ -76,14 +74,6 @@ class Exp4S(EXP4):
         return after._replace(log_weights=np.log(mixed))
 
 
-class Job(NamedTuple):
-    """A problem: how long its states last, and the number of logged users."""
-
-    stay: int
-    n_users: int
-    seed: int
-
-
 class Played(NamedTuple):
     """What sessions on a problem lost, by policy: one value for each session."""
 
@@ -92,20 +82,20 @@ class Played(NamedTuple):
     regret: dict[str, Any]
 
 
-def play(job: Job) -> Played:
-    """Learn from a log of a problem, and play all policies with new users."""
-    rng = np.random.default_rng([job.seed, job.stay])
+def play(stay: int, n_users: int, seed: int) -> Played:
+    """Learn from a log of a problem whose states last `stay` rounds; play with new users."""
+    rng = np.random.default_rng([seed, stay])
     rewards = GaussianArms(rng.random((N_STATES, N_ACTIONS)), NOISE)
-    truth = Markov.switching(rewards, 1 / job.stay)
-    log = generate(truth, job.n_users, ROUNDS, rng)
-    plain: dict[str, Any] = {"kind": "arms", "bootstrap": 0, "assess": False, "seed": job.seed}
+    truth = Markov.switching(rewards, 1 / stay)
+    log = generate(truth, n_users, ROUNDS, rng)
+    plain: dict[str, Any] = {"kind": "arms", "bootstrap": 0, "assess": False, "seed": seed}
     still = fit(log, dynamics="none", **plain).model
     result = fit(log, **plain)
     learned = result.model
     players: dict[str, Any] = {
         "UCB1": UCB1(N_ACTIONS),
-        "window UCB1": SlidingWindow(UCB1(N_ACTIONS), _window(job.stay)),
-        "Exp4.S": Exp4S(still, horizon=job.stay, mixing=1 / job.stay),
+        "window UCB1": SlidingWindow(UCB1(N_ACTIONS), _window(stay)),
+        "Exp4.S": Exp4S(still, horizon=stay, mixing=1 / stay),
         "mTS": mTS(still),
         "mmTS": mmTS(still),
         "mUCB": mUCB(still, horizon=HORIZON),
@@ -121,7 +111,7 @@ def play(job: Job) -> Played:
         players["mTS, true matrix"] = mTS(
             Markov(learned.model, truth.transition[np.ix_(order, order)], 0)
         )
-    played = simulate(players, UsersOfModel(truth), n_runs=PLAYERS, horizon=HORIZON, seed=job.seed)
+    played = simulate(players, UsersOfModel(truth), n_runs=PLAYERS, horizon=HORIZON, seed=seed)
     regret = {name: result.per_run("regret") for name, result in played.items()}
     return Played(result.report["dynamics"]["chosen"], learned.n_states, regret)
 
@@ -205,7 +195,7 @@ class NonStationaryExperiment(Experiment):
     def measure(self, work: Work) -> Report:
         options = work.options
         jobs = {
-            stay: [Job(stay, options.users, options.seed + i) for i in range(options.problems)]
+            stay: [(stay, options.users, options.seed + i) for i in range(options.problems)]
             for stay in STAYS
         }
         names = (*WITHOUT, *STILL, *LEARNED, *TRUE)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import betainc, betaln
 
 from latentbandits.beliefs.joint import probabilities
 from latentbandits.environments.from_model import UsersOfModel
-from latentbandits.experiments.experiment import Experiment, Work
+from latentbandits.experiments.experiment import Experiment, Figures, Work
 from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.known import Known
@@ -25,10 +26,6 @@ from latentbandits.policies.registry import AUTO, Inputs, build, entries, parse
 from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
 from latentbandits.simulation import simulate, tune
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 N_RANDOM = 100
 _SEED = 2012
@@ -157,8 +154,6 @@ class Programme:
 
     def chances(self, counts: IntArray) -> FloatArray:
         """Return P(next reward of an arm = 1), `(n, K)`, by Bayes' rule from the counts."""
-        from scipy.special import betaln
-
         ones, zeros = counts[:, None, 0::2], counts[:, None, 1::2]  # (n, 1, K)
         if self.problem.known:
             rates = self.problem.rates
@@ -198,8 +193,6 @@ class Programme:
         """E[max_a mu(a)] of one round under the prior, as the integral of 1 - P(max <= x)."""
         if self.problem.known:
             return float(self.problem.prior @ self.problem.rates.max(axis=1))
-        from scipy.special import betainc
-
         x = np.linspace(0, 1, _GRID)[:, None, None]
         arms = self.problem.arms
         below = betainc(arms.alpha, arms.beta, x).prod(axis=2)  # (grid, n_states)
@@ -265,9 +258,6 @@ class _Step(NamedTuple):
 
 
 # Policies compared with the exact optimum: `python -m evidence yardstick`.
-
-__all__ = ["YardstickExperiment"]
-
 
 # One problem: its optimum, and the Bayes regret of every policy, exact or simulated.
 
@@ -358,8 +348,8 @@ class YardstickExperiment(Experiment):
         options = work.options
         chosen = options.policies
         problems = (*NAMED, *random_problems(options.problems))
-        one = partial(measure, chosen=chosen, runs=options.runs, seed=options.seed)
-        measured = work.map(self.name, one, problems)
+        jobs = [(problem, chosen, options.runs, options.seed) for problem in problems]
+        measured = work.map(self.name, measure, jobs)
         return Report(
             settings={"problems": len(problems)},
             policies=_rows(measured),
@@ -367,7 +357,7 @@ class YardstickExperiment(Experiment):
             tables=[_summary(measured, chosen), _named(measured, chosen)],
         )
 
-    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+    def draw(self, results: Mapping[str, Any]) -> Figures:
         """Draw every policy, sorted by the sum of regrets."""
         rows: dict[str, list[Mapping[str, Any]]] = {}
         for row in results["policies"]:
@@ -438,8 +428,7 @@ def _rows(measured: Sequence[Measured]) -> list[dict[str, Any]]:
         {
             "policy": policy,
             "setting": one.problem.name,
-            "regret": regret.mean,
-            "regret_stderr": regret.stderr,
+            **regret.row("regret"),
             "optimal_regret": one.optimum,
             "ratio": one.ratio(policy),
             "known": one.problem.known,

@@ -18,29 +18,10 @@ from latentbandits.models.checks import FloatArray
 from latentbandits.options import Option, positive
 from latentbandits.report.report import Claim, Report, Table
 
-__all__ = ["RecoveryExperiment"]
-
-
 # One generated log, from which a model is learned and compared with the truth.
 
 LEVEL = 0.9
 _DRAWS = 1_000
-
-
-class StatesJob(NamedTuple):
-    """The choice of the number of states of a well-separated mixture."""
-
-    rewards: Any
-    n_states: int
-    seed: int
-
-
-class CalibrationJob(NamedTuple):
-    """The fit of a mixture with a known number of states."""
-
-    rewards: Any
-    separation: float
-    seed: int
 
 
 class Calibration(NamedTuple):
@@ -50,24 +31,24 @@ class Calibration(NamedTuple):
     new_rewards: float  # share of held-out users' rewards inside their 90% intervals
 
 
-def count_states(job: StatesJob) -> int:
-    """Return the chosen number of states."""
-    log = generate_family(job.rewards, n_states=job.n_states, seed=job.seed).log
-    learner = ArmsLearner(make_family(job.rewards, log.rewards))
-    selection = learner.select(split_users(log, job.seed), None)
+def count_states(rewards: Any, n_states: int, seed: int) -> int:
+    """Return the number of states that is chosen for a well-separated mixture."""
+    log = generate_family(rewards, n_states=n_states, seed=seed).log
+    learner = ArmsLearner(make_family(rewards, log.rewards))
+    selection = learner.select(split_users(log, seed), None)
     return selection.chosen.n_states
 
 
-def calibrate(job: CalibrationJob) -> Calibration:
+def calibrate(rewards: Any, separation: float, seed: int) -> Calibration:
     """Learn 3 states without the bootstrap, and measure the coverage of 90% intervals."""
-    truth = generate_family(job.rewards, separation=job.separation, seed=job.seed)
-    learner = ArmsLearner(make_family(job.rewards, truth.log.rewards))
-    selection = learner.select(split_users(truth.log, job.seed), (len(truth.means),))
-    learned = selection.learner.learn(truth.log, selection.chosen, job.seed)
+    truth = generate_family(rewards, separation=separation, seed=seed)
+    learner = ArmsLearner(make_family(rewards, truth.log.rewards))
+    selection = learner.select(split_users(truth.log, seed), (len(truth.means),))
+    learned = selection.learner.learn(truth.log, selection.chosen, seed)
     means = learned.rewards()
     held = float("nan")
     if means.shape == truth.means.shape:
-        low, high = intervals(learned.model, job.seed)
+        low, high = intervals(learned.model, seed)
         order = align(means, truth.means)
         held = float(((low[order] <= truth.means) & (truth.means <= high[order])).mean())
     return Calibration(held, selection.judged.coverage(LEVEL))
@@ -112,11 +93,11 @@ class RecoveryExperiment(Experiment):
         seeds = range(options.seed, options.seed + options.seeds)
         more = range(options.seed, options.seed + options.calibration_seeds)
         counting = {
-            (family, n): [StatesJob(family, n, i) for i in seeds]
+            (family, n): [(family, n, i) for i in seeds]
             for family in families for n in STATES
         }  # fmt: skip
         calibrating = {
-            (family, nats): [CalibrationJob(family, nats, i) for i in more]
+            (family, nats): [(family, nats, i) for i in more]
             for family in families for nats in SEPARATIONS.values()
         }  # fmt: skip
         chosen = work.map_groups("recovery, states", count_states, counting)

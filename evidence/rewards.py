@@ -14,18 +14,19 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 from scipy.stats import binom
 
 from evidence.loop_visits import shown_means
 from latentbandits.experiments.experiment import Experiment, Work
+from latentbandits.learning import fit
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models import BernoulliArms, CategoricalArms, GaussianArms, PoissonArms
 from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.options import Option, positive
+from latentbandits.policies.registry import build, inputs_of
 from latentbandits.report.report import Claim, Report, Table
-
-__all__ = ["RewardsExperiment", "generate"]
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "atoms": ("fractions", "amounts", "grades"),
@@ -83,8 +84,6 @@ class Truth(NamedTuple):
 
     def means(self) -> FloatArray:
         """Return the mean rewards, `(n_states, n_actions)`; of grades, by a sum over them."""
-        from scipy.special import ndtr
-
         if self.kind == "fractions":
             return 0.97 * self.level + 0.03 * 0.5
         if self.kind == "amounts":
@@ -289,11 +288,8 @@ def problem_of(group: str, kind: str, seed: int) -> Problem:
     return generate_clean(kind, seed) if group == CLEAN else generate(kind, seed)
 
 
-def run_one(job: tuple[str, str, int]) -> Outcome:
+def run_one(group: str, kind: str, seed: int) -> Outcome:
     """Generate a log, fit it, and play the recommended policy with new users."""
-    from latentbandits.learning import fit
-
-    group, kind, seed = job
     problem = problem_of(group, kind, seed)
     fitted = fit(problem.log, seed=seed)
     judged = fitted.report["judgement"]
@@ -312,8 +308,6 @@ def play(
     model: Any, policy: str, problem: Problem, seed: int, catalogue: Catalogue | None = None
 ) -> tuple[FloatArray, float]:
     """Return each new user's mean reward above popularity's, and popularity's mean reward."""
-    from latentbandits.policies.registry import build, inputs_of
-
     features = None if catalogue is None else catalogue.features
     context = None if features is None else np.broadcast_to(features, (_USERS, *features.shape))
     player = build(policy, inputs_of(model, catalogue, horizon=_ROUNDS))

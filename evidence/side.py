@@ -126,15 +126,6 @@ USELESS = ("device",)
 _NEW_USERS = 5_000
 
 
-class GateJob(NamedTuple):
-    """The fit of a gate to a log of users with `n_rows` rows each."""
-
-    n_users: int
-    n_rows: int
-    columns: tuple[str, ...]
-    seed: int
-
-
 class RoundOne(NamedTuple):
     """Mean true reward of new users in round 1, with the action of highest estimated reward."""
 
@@ -144,15 +135,15 @@ class RoundOne(NamedTuple):
     untold: float  # with a model learned from the same log without attributes
 
 
-def play_gate(job: GateJob) -> RoundOne:
-    """Fit a log with user attributes, and play round 1 with new users."""
-    truth = generate_attributed(job.n_users, job.n_rows, seed=job.seed)
+def play_gate(n_users: int, n_rows: int, columns: tuple[str, ...], seed: int) -> RoundOne:
+    """Fit a log of users with attributes and `n_rows` rows, and play round 1 with new users."""
+    truth = generate_attributed(n_users, n_rows, seed=seed)
     model, untold = (
-        fit(truth.table, kind="arms", user_features=columns, states=4, bootstrap=0).model
-        for columns in (job.columns, ())
+        fit(truth.table, kind="arms", user_features=told, states=4, bootstrap=0).model
+        for told in (columns, ())
     )
-    users = draw_users(_NEW_USERS, np.random.default_rng(job.seed + 1_000_003))
-    known = [{name: user[name] for name in job.columns} for user in users]
+    users = draw_users(_NEW_USERS, np.random.default_rng(seed + 1_000_003))
+    known = [{name: user[name] for name in columns} for user in users]
     prior = model.gate.log_prior(known, model.log_state_prior)
     without, gated, best = round_one(truth, prior, model.expected_rewards(None)[0], users)
     average = np.repeat(untold.log_state_prior, len(users), axis=0)
@@ -165,14 +156,6 @@ def play_gate(job: GateJob) -> RoundOne:
 GENRES = ("blues", "folk", "jazz", "rock")
 KNOWN, NEW = 120, 60
 NOISE, ROUNDS, OFFERED = 0.5, 20, 10
-
-
-class ItemsJob(NamedTuple):
-    """The prediction of new items from attributes that are `informative` or not."""
-
-    informative: bool
-    seed: int
-    n_users: int = 400
 
 
 class ItemProblem(NamedTuple):
@@ -210,9 +193,9 @@ def item_problem(seed: int, informative: bool = True) -> ItemProblem:
     )
 
 
-def play_items(job: ItemsJob) -> NewItems:
+def play_items(informative: bool, seed: int, n_users: int = 400) -> NewItems:
     """Offer only new items, ranked by mmGreedy with learned, predicted and average vectors."""
-    model, vectors, table = item_problem(job.seed, job.informative)
+    model, vectors, table = item_problem(seed, informative)
     known, new = table["id"][:KNOWN], table["id"][KNOWN:]
     catalogue = Catalogue(known, features=vectors[:KNOWN])
     read = read_items(table, "id", known)
@@ -225,7 +208,8 @@ def play_items(job: ItemsJob) -> NewItems:
         add_average(model, catalogue, new),
     )
     learned, predicted, average = (
-        _earned(grown_model, longer, new, vectors, job, model) for grown_model, longer in grown
+        _earned(grown_model, longer, new, vectors, n_users, seed, model)
+        for grown_model, longer in grown
     )
     return NewItems(learned, predicted, average, regression.explained)
 
@@ -235,12 +219,12 @@ def _earned(
     catalogue: Catalogue,
     ids: Sequence[str],
     vectors: FloatArray,
-    job: ItemsJob,
+    n: int,
+    seed: int,
     truth: LinearGaussian,
 ) -> FloatArray:
-    """Return the mean true reward of every user; users and offers are the same for every model."""
-    rng = np.random.default_rng(job.seed)
-    n = job.n_users
+    """Return the mean true reward of `n` users; they and offers are the same for every model."""
+    rng = np.random.default_rng(seed)
     policy, users = mmGreedy(model), np.arange(n)
     theta = truth.draw_theta(rng.integers(3, size=n), rng)
     belief, total = policy.init(n), np.zeros(n)
@@ -280,11 +264,9 @@ class SideExperiment(Experiment):
             **{f"{rows} rows a user": (rows, COLUMNS) for rows in ROWS},
             f"{ROWS[0]} rows a user, a useless attribute": (ROWS[0], USELESS),
         }
-        gates = {
-            name: [GateJob(options.users, *log, i) for i in seeds] for name, log in logs.items()
-        }
+        gates = {name: [(options.users, *log, i) for i in seeds] for name, log in logs.items()}
         kinds = {"informative": True, "not informative": False}
-        items = {name: [ItemsJob(kind, i) for i in seeds] for name, kind in kinds.items()}
+        items = {name: [(kind, i) for i in seeds] for name, kind in kinds.items()}
         played = work.map_groups("side, users", play_gate, gates)
         offered = work.map_groups("side, items", play_items, items)
         *useful, useless = played.values()

@@ -5,56 +5,44 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import polars
 
-from latentbandits.experiments.experiment import Experiment, Work
+from latentbandits.experiments.experiment import Experiment, Figures, Work
+from latentbandits.learning.generate import KnownArms, generate_arms
+from latentbandits.learning.learners import align
+from latentbandits.learning.mixture import decompose, fit_mixture, fit_spectral, moments
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.options import Option, positive
 from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from latentbandits.learning.generate import KnownArms
-
-__all__ = ["SpectralExperiment"]
-
 
 # One generated log, from which four methods learn.
 
 METHODS = ("moments", "spectral", "em", "labels known")
 
 
-class Job(NamedTuple):
-    n_users: int
-    seed: int
-
-
 Rows = Sequence[Mapping[str, Any]]
 """Root mean square errors, `means` and `shares`, by `users`, `seed` and `method`."""
 
 
-def measure(job: Job) -> Rows:
+def measure(n_users: int, seed: int) -> Rows:
     """Return a row for each of METHODS."""
-    from latentbandits.learning.generate import generate_arms
-    from latentbandits.learning.mixture import decompose, fit_mixture, fit_spectral, moments
-
-    truth = generate_arms(n_users=job.n_users, seed=job.seed)
+    truth = generate_arms(n_users=n_users, seed=seed)
     n_states = len(truth.shares)
-    raw = decompose(moments(truth.log), n_states, seed=job.seed)
-    spectral = fit_spectral(truth.log, n_states, seed=job.seed)
-    em = fit_mixture(truth.log, n_states, seed=job.seed)
+    raw = decompose(moments(truth.log), n_states, seed=seed)
+    spectral = fit_spectral(truth.log, n_states, seed=seed)
+    em = fit_mixture(truth.log, n_states, seed=seed)
     learned = (
         (raw.means, raw.shares),
         (spectral.fitted.means, spectral.model.state_prior),
         (em.fitted.means, em.model.state_prior),
-        (truth.labelled_means(), np.bincount(truth.state, minlength=n_states) / job.n_users),
+        (truth.labelled_means(), np.bincount(truth.state, minlength=n_states) / n_users),
     )
     return [
-        {"users": job.n_users, "seed": job.seed, "method": method, **_errors(*one, truth)}
+        {"users": n_users, "seed": seed, "method": method, **_errors(*one, truth)}
         for method, one in zip(METHODS, learned, strict=True)
     ]
 
@@ -88,8 +76,6 @@ def _within(values: FloatArray, group: IntArray) -> FloatArray:
 
 
 def _errors(means: FloatArray, shares: FloatArray, truth: KnownArms) -> dict[str, float]:
-    from latentbandits.learning.learners import align
-
     order = align(means, truth.means)
     return {
         "means": float(np.sqrt(np.mean((means[order] - truth.means) ** 2))),
@@ -131,10 +117,8 @@ class SpectralExperiment(Experiment):
             raise ValueError("give at least two different --sizes to fit a slope")
 
     def measure(self, work: Work) -> Report:
-        import polars
-
         jobs = [
-            Job(size, work.options.seed + i)
+            (size, work.options.seed + i)
             for size in sorted(set(work.options.sizes))
             for i in range(work.options.logs)
         ]
@@ -147,7 +131,7 @@ class SpectralExperiment(Experiment):
             frames={"errors": polars.DataFrame(errors)},
         )
 
-    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+    def draw(self, results: Mapping[str, Any]) -> Figures:
         """Draw two panels with a line for each method and one of slope -1/2."""
         rows = results["settings"]["errors"]
         title = "Learning by moments, by EM, and with every user's state known"
@@ -222,10 +206,8 @@ def _averages(errors: Rows) -> list[dict[str, Any]]:
                 Estimate.from_values(errors_of(of_size, what, method))
                 for what in ("means", "shares")
             )
-            rows.append(
-                {"users": size, "method": method, "means": means.mean, "shares": shares.mean,
-                 "means_stderr": means.stderr, "shares_stderr": shares.stderr}
-            )  # fmt: skip
+            both = means.row("means") | shares.row("shares")
+            rows.append({"users": size, "method": method, **both})
     return rows
 
 

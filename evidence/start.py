@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from evidence.loop_users import ClickingUsers
 from evidence.loop_visits import play, served, visit
 from evidence.reward_logs import generate_family
 from latentbandits.client import Client
-from latentbandits.experiments.experiment import Experiment, Work
+from latentbandits.experiments.experiment import Experiment, Figures, Work
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.generate import KnownArms
 from latentbandits.loop.kept_log import ServiceSource
@@ -30,11 +30,6 @@ from latentbandits.policies import TS, HierTS
 from latentbandits.policies.registry import build, inputs_of
 from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["StartExperiment"]
 
 KINDS, ACTIONS, ROUNDS = 4, 30, 20
 SEPARATION = 10.0  # nats between the two closest kinds over a visitor's rounds
@@ -140,8 +135,7 @@ class StartExperiment(Experiment):
                 "curves": {name: _means(one, PERIODS) for name, one in rewards.items()},
             },
             policies=[
-                {"policy": name, "setting": f"quarter {q + 1}", "reward": part.mean,
-                 "reward_stderr": part.stderr}
+                {"policy": name, "setting": f"quarter {q + 1}", **part.row("reward")}
                 for name, one in rewards.items()
                 for q, part in enumerate(_means(one, QUARTERS))
             ],
@@ -149,9 +143,23 @@ class StartExperiment(Experiment):
             tables=[_table(rewards), shared, trials],
         )  # fmt: skip
 
-    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+    def draw(self, results: Mapping[str, Any]) -> Figures:
         """Draw the reward over time."""
-        return {"start": _draw(results["settings"])}
+        settings = results["settings"]
+        figure = drawing.new_figure(3.4, "A service that starts without a log", drawing.NARROW)
+        axes = figure.subplots()
+        width = settings["visitors"] / PERIODS
+        middles = [width * (i + 0.5) for i in range(PERIODS)]
+        colours = {LOOP: drawing.ORANGE, POOLED: drawing.BLUE, ALONE: drawing.GREY,
+                   LOGGED: drawing.GREEN}  # fmt: skip
+        for name, points in settings["curves"].items():
+            estimates = [Estimate(*point) for point in points]
+            drawing.draw_line(axes, middles, estimates, "-", colours[name], name)
+        for seen in settings["activated"]:
+            axes.axvline(seen, color=drawing.ORANGE, lw=1.2, ls="--")
+        drawing.plain(axes, x="visitors", y="expected reward a round")
+        drawing.label_lines(axes)
+        return {"start": figure}
 
 
 def _loop(
@@ -265,20 +273,3 @@ def _shared(visitors: Visitors, pooled: FloatArray, seed: int) -> Table:
         rows.append((name, reward, f"{lead:+}"))
     title = "Shared across users: a narrow spread between users, and the true one"
     return Table(title, ("policy", "quarter 1", f"minus {POOLED}"), rows)
-
-
-def _draw(settings: Mapping[str, Any]) -> Figure:
-    figure = drawing.new_figure(3.4, "A service that starts without a log", drawing.NARROW)
-    axes = figure.subplots()
-    width = settings["visitors"] / PERIODS
-    middles = [width * (i + 0.5) for i in range(PERIODS)]
-    colours = {LOOP: drawing.ORANGE, POOLED: drawing.BLUE, ALONE: drawing.GREY,
-               LOGGED: drawing.GREEN}  # fmt: skip
-    for name, points in settings["curves"].items():
-        estimates = [Estimate(*point) for point in points]
-        drawing.draw_line(axes, middles, estimates, "-", colours[name], name)
-    for seen in settings["activated"]:
-        axes.axvline(seen, color=drawing.ORANGE, lw=1.2, ls="--")
-    drawing.plain(axes, x="visitors", y="expected reward a round")
-    drawing.label_lines(axes)
-    return figure

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +21,7 @@ from evidence.bench.problems.llm_routing import Tenants
 from latentbandits.experiments import experiment as frame
 from latentbandits.learning import Log, fit, judge_saved, save_fit, user_hash
 from latentbandits.options import Option, choose, positive
-from latentbandits.report.report import Claim, Estimate, Report, Table
-
-__all__ = ["WrittenExperiment"]
+from latentbandits.report.report import Claim, Estimate, Report, Table, estimate_in
 
 NORMAL_95 = 1.96
 SET_ASIDE = 0.3
@@ -74,7 +71,7 @@ def judge_written(log: Log, name: str, seed: int, **options: Any) -> Written:
     measured = {h: (replay.difference(policy, "popularity", h), replay.n_users(h))
                 for h in replay.horizons}  # fmt: skip
     claimed = next(
-        (Estimate(row["over_popularity"], row["over_popularity_stderr"])
+        (estimate_in(row, "over_popularity")
          for row in judged["replay"]
          if row["policy"] == policy != "popularity" and row["rounds"] == judged["horizon"]),
         None,
@@ -140,10 +137,8 @@ class WrittenExperiment(frame.Experiment):
     def measure(self, work: frame.Work) -> Report:
         options = work.options
         names = choose("data set", options.only, DATA)
-        job: Callable[[str], Written] = partial(
-            _measure, folder=Path(options.data), seed=options.seed, most_users=options.users
-        )
-        found = work.map("written", job, names)
+        jobs = [(name, Path(options.data), options.seed, options.users) for name in names]
+        found = work.map("written", _measure, jobs)
         return Report(
             settings={"data_sets": names},
             claims=[claim for one in found for claim in claims(one)],

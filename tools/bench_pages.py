@@ -14,9 +14,9 @@ from statistics import mean, median
 from typing import Any
 
 from evidence.bench.contestants import DEFAULTS
-from evidence.bench.experiment import ERRORS, estimate, states_table
+from evidence.bench.experiment import ERRORS, states_table
 
-from latentbandits.report.report import Table
+from latentbandits.report.report import Table, estimate_in
 from tools.figures import kept
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -97,7 +97,7 @@ def overall(problems: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _sign(row: Mapping[str, Any], name: str) -> int:
-    gain = estimate(row, name)
+    gain = estimate_in(row, name)
     return 0 if abs(gain.mean) <= ERRORS * gain.stderr else (1 if gain.mean > 0 else -1)
 
 
@@ -108,8 +108,8 @@ def recommended(problems: Sequence[Mapping[str, Any]]) -> Table:
         found = one["against_best"]
         cells = [one["problem"], f"`{one['model']['recommended_policy']}`"]
         for key in ("all", "first"):
-            cells += [f"`{found[f'{key}_best']}`", f"{estimate(found, f'{key}_lead'):+}"]
-        body.append((*cells, f"{estimate(found, 'first_over_popularity'):+}"))
+            cells += [f"`{found[f'{key}_best']}`", f"{estimate_in(found, f'{key}_lead'):+}"]
+        body.append((*cells, f"{estimate_in(found, 'first_over_popularity'):+}"))
     columns = ("problem", "`auto`", "best, all rounds", "`auto` less it", "best, rounds 1-10",
                "`auto` less it", "`auto` over popularity, 1-10")  # fmt: skip
     return Table("What fit recommends", columns, body)
@@ -129,7 +129,7 @@ def matrix(problems: Sequence[Mapping[str, Any]], key: str) -> Table:
         cells = []
         for one in problems:
             row = next((row for row in _main_rows(one) if row["policy"] == policy), None)
-            text = "" if row is None else f"{estimate(row, f'{key}_gain'):+}"
+            text = "" if row is None else f"{estimate_in(row, f'{key}_gain'):+}"
             bold = row is not None and row[f"{key}_gain"] == best[one["problem"]]
             cells.append(f"**{text}**" if bold else text)
         body.append((f"`{policy}`", *cells))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evidence.bench import contestants
 from evidence.bench.problem import archive
@@ -15,13 +14,9 @@ from evidence.bench.problems import PROBLEMS
 from evidence.bench.protocol import FIRST, Task, run
 from latentbandits.experiments import experiment as frame
 from latentbandits.options import Option, choose
+from latentbandits.report import drawing
 from latentbandits.report.files import to_json
-from latentbandits.report.report import Claim, Estimate, Report, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["BenchExperiment"]
+from latentbandits.report.report import Claim, Estimate, Report, Table, estimate_in
 
 DATA = "../shared/data"
 """The folder with the data sets, beside the clone."""
@@ -61,15 +56,40 @@ class BenchExperiment(frame.Experiment):
             for name in there
         ]  # fmt: skip
         folder = Path(options.out)
-        found = work.map("bench", partial(_kept, folder=folder), tasks)
+        found = work.map("bench", _kept, [(task, folder) for task in tasks])
         for name in there:  # the next run measures anew: a contestant's code may have changed
             _file(folder, name).unlink()
         return report_on(found, there)
 
-    def draw(self, results: Mapping[str, Any]) -> Mapping[str, Figure]:
-        from evidence.bench import figure
-
-        return figure.draw(results)
+    def draw(self, results: Mapping[str, Any]) -> frame.Figures:
+        """Draw a row for each problem, in the order of the evidence for states."""
+        found = sorted(gains(results), key=lambda one: one[1].mean)
+        if not found:
+            return {}
+        figure = drawing.new_figure(1.4 + 0.36 * len(found), width=drawing.NARROW)
+        left, right = figure.subplots(1, 2, sharey=True)
+        for row, (_, nats, shares) in enumerate(found):
+            for axes, estimate, offset, colour in (
+                (left, nats, 0.0, drawing.DARK),
+                (right, shares["first"], 0.15, drawing.ORANGE),
+                (right, shares["all"], -0.15, drawing.BLUE),
+            ):
+                axes.errorbar(estimate.mean, row + offset, xerr=2 * estimate.stderr, fmt="o",
+                              color=colour, ms=4, lw=1.4)  # fmt: skip
+        for axes in (left, right):
+            axes.axvline(0.0, color=drawing.GREY, lw=1)
+        left.set_xscale("symlog", linthresh=0.1)
+        drawing.plain(left, x="nats a user, held-out", title="evidence for states")
+        drawing.plain(right, x="share of best less worst", title="gain over one state")
+        left.set_yticks(range(len(found)), [name for name, _, _ in found])
+        left.set_xticks([-1.0, 0.0, 1.0, 10.0], ["-1", "0", "1", "10"])
+        for place, text, colour in (
+            (0.98, "rounds 1-10", drawing.ORANGE),
+            (0.91, "all", drawing.BLUE),
+        ):
+            right.text(0.98, place, text, color=colour, transform=right.transAxes, ha="right",
+                       va="top", fontsize=drawing.SMALL)  # fmt: skip
+        return {"bench": figure}
 
 
 def report_on(found: Sequence[dict[str, Any]], names: Sequence[str]) -> Report:
@@ -115,11 +135,6 @@ def _missing(name: str, data: str) -> list[str]:
     ]
 
 
-def estimate(row: Mapping[str, Any], name: str) -> Estimate:
-    """Return the estimate of this name, of a row of results."""
-    return Estimate(row[name], row[f"{name}_stderr"])
-
-
 def leaderboard(one: Mapping[str, Any]) -> Table:
     """Return the contestants of a problem by the reward of all rounds, best first."""
     main = one["rows"][0]["form"]
@@ -131,9 +146,9 @@ def leaderboard(one: Mapping[str, Any]) -> Table:
     for rank, row in enumerate(rows, start=1):
         cells = [str(rank), row["policy"], f"{row['all_reward']:.4g}"]
         if "all_gain" in row:
-            cells += [f"{estimate(row, 'first_gain'):+}", f"{estimate(row, 'all_gain'):+}"]
+            cells += [f"{estimate_in(row, 'first_gain'):+}", f"{estimate_in(row, 'all_gain'):+}"]
             more = (others[row["policy"], form] for form in forms)
-            cells += [f"{estimate(other, 'all_gain'):+}" for other in more]
+            cells += [f"{estimate_in(other, 'all_gain'):+}" for other in more]
         body.append((*cells, f"{row['microseconds']:.0f}"))
     gains = [f"rounds 1-{rows[0]['first_rounds']}", f"1-{one['horizon']}"]
     columns = ["rank", "policy", "reward"]
@@ -151,7 +166,7 @@ def states_table(found: Sequence[Mapping[str, Any]]) -> Table:
         nats = ""
         if states["nats_per_user"] is not None:
             nats = f"{Estimate(states['nats_per_user'], states['nats_stderr'] or 0.0):+}"
-        first, whole = (f"{estimate(states, f'{key}_gain'):+}" for key in ("first", "all"))
+        first, whole = (f"{estimate_in(states, f'{key}_gain'):+}" for key in ("first", "all"))
         model = one["model"]
         chosen = "" if model is None else f"{model['kind']}, {model['states']}"
         body.append((one["problem"], str(states["states"]), nats, first, whole, chosen))
@@ -168,13 +183,15 @@ def claims(one: Mapping[str, Any]) -> list[Claim]:
     policy = "auto" if model is None else f"auto ({model['recommended_policy']})"
     best = f"{policy} is within two errors of the best of the other half of the users"
     made = [
-        not_below(f"{name} best, all rounds", best, estimate(found, "all_lead"), found["all_best"])
+        not_below(
+            f"{name} best, all rounds", best, estimate_in(found, "all_lead"), found["all_best"]
+        )
     ]
     if one["horizon"] > FIRST:
-        lead, other = estimate(found, "first_lead"), found["first_best"]
+        lead, other = estimate_in(found, "first_lead"), found["first_best"]
         made.append(not_below(f"{name} best, rounds 1-{FIRST}", best, lead, other))
     early = f"{policy} is not below popularity in rounds 1-{FIRST}"
-    lead = estimate(found, "first_over_popularity")
+    lead = estimate_in(found, "first_over_popularity")
     return [*made, not_below(f"{name} early", early, lead)]
 
 
@@ -183,3 +200,24 @@ def not_below(name: str, claim: str, lead: Estimate, other: str = "popularity") 
     least = -ERRORS * lead.stderr
     predicted = f"reward over {other} >= {least:.2g}"
     return Claim(name, claim, predicted, f"{lead:+}", lead.mean >= least)
+
+
+def gains(results: Mapping[str, Any]) -> Iterable[tuple[str, Estimate, dict[str, Estimate]]]:
+    """Yield problem, held-out evidence, and the gains of states as shares of what can be gained.
+
+    The share is of the lead of the best contestant over the worst, on the same users.
+    """
+    for one in results["settings"]["results"]:
+        states = one["states"]
+        if states is None or states["nats_per_user"] is None:
+            continue
+        rows = [row for row in results["policies"] if row["setting"] == one["problem"]]
+        rows = [row for row in rows if row["form"] == rows[0]["form"]]
+        shares = {}
+        for key in ("first", "all"):
+            rewards = [row[f"{key}_reward"] for row in rows]
+            span = max(rewards) - min(rewards)
+            mean, stderr = states[f"{key}_gain"], states[f"{key}_gain_stderr"]
+            shares[key] = Estimate(mean / span, stderr / span)
+        nats = Estimate(states["nats_per_user"], states["nats_stderr"] or 0.0)
+        yield one["problem"], nats, shares

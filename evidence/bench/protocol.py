@@ -21,7 +21,6 @@ from evidence.bench.training import Training
 from latentbandits.learning import Log
 from latentbandits.learning.assess.replay import Replay, passes_for, replay
 from latentbandits.policies.registry import AUTO
-from latentbandits.report.report import Estimate
 
 FIRST = 10
 """Rounds of a cold start."""
@@ -127,9 +126,9 @@ def _rows(
         row: dict[str, Any] = {"setting": problem.name, "form": form, "policy": name}
         for key, rounds in played.windows:
             row[f"{key}_rounds"] = rounds
-            row |= _pair(f"{key}_reward", everyone.reward(name, rounds))
+            row |= everyone.reward(name, rounds).row(f"{key}_reward")
             if POPULARITY in players:
-                row |= _pair(f"{key}_gain", everyone.difference(name, POPULARITY, rounds))
+                row |= everyone.difference(name, POPULARITY, rounds).row(f"{key}_gain")
         rows.append(row | {"microseconds": round(player.microseconds, 1)})
     return rows
 
@@ -155,7 +154,7 @@ def _states(training: Training, played: Played) -> dict[str, Any] | None:
     names = ("states", "nats_per_user", "nats_stderr")
     found = {name: None if evidence is None else evidence[name] for name in names}
     for key, rounds in played.windows:
-        found |= _pair(f"{key}_gain", everyone.difference(*OVER_ONE, rounds))
+        found |= everyone.difference(*OVER_ONE, rounds).row(f"{key}_gain")
     return found
 
 
@@ -167,11 +166,7 @@ def _against_best(played: Played) -> dict[str, Any] | None:
     for key, rounds in played.windows:
         best = played.best(rounds)
         found[f"{key}_best"] = best
-        found |= _pair(f"{key}_lead", played.second.difference(AUTO, best, rounds))
+        found |= played.second.difference(AUTO, best, rounds).row(f"{key}_lead")
         popular = played.everyone().difference(AUTO, POPULARITY, rounds)
-        found |= _pair(f"{key}_over_popularity", popular)
+        found |= popular.row(f"{key}_over_popularity")
     return found
-
-
-def _pair(name: str, estimate: Estimate) -> dict[str, float]:
-    return {name: estimate.mean, f"{name}_stderr": estimate.stderr}

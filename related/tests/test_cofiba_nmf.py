@@ -113,15 +113,6 @@ def test_cofiba_cuts_as_the_slow_loop_does():
     assert len(set(items)) > 1
 
 
-def test_an_item_that_cofiba_has_never_seen_is_refused():
-    policy = COFIBA(5, ITEMS)
-    visit = Visit(np.array([0]))
-    with pytest.raises(ValueError, match="action 6 is out of range: there are 6 actions"):
-        policy.update(policy.init(), visit, Decision.logged([6]), [1.0])
-    with pytest.raises(ValueError, match="eligible must be of shape"):
-        policy.decide(policy.init(), visit, RNG, eligible=np.ones((1, 7), bool))
-
-
 def test_noise_free_blocks_of_full_rank_give_the_matrix_exactly():
     rng = np.random.default_rng(3)
     a = rng.dirichlet(np.ones(3), size=20)

@@ -143,7 +143,7 @@ def test_per_user_is_the_policy_on_the_users_own_rounds():
         belief = policy.update(belief, visit, decision, [reward])
         alone[user] = bare.update(alone[user], None, decision, [reward])
     for user in range(N):
-        own = policy._user(belief, np.array([user]))
+        _, own = policy._serving(belief, np.array([user]))
         np.testing.assert_array_equal(own.counts, alone[user].counts)
         np.testing.assert_allclose(own.sums, alone[user].sums)
 

@@ -8,13 +8,9 @@ from latentbandits.policies import Decision
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.testing import check_policy
 from latentbandits_related.rank1 import bernoulli_bounds
-from latentbandits_related.reproduce.baselines import (
-    KLUCB,
-    FactorTS,
-    RidgeALS,
-    upper_click_rate,
-)
 from latentbandits_related.reproduce.experiment import play_row
+from latentbandits_related.reproduce.factorisation import RidgeALS
+from latentbandits_related.reproduce.rank_one import KLUCB, FactorTS, upper_click_rate
 from latentbandits_related.reproduce.table import KeptRows
 from latentbandits_related.subspace import Subspace, subspace_distance
 

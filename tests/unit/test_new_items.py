@@ -5,7 +5,7 @@ import argparse
 import numpy as np
 import polars as pl
 import pytest
-from evidence.side import KNOWN, ItemsJob, SideExperiment, item_problem, play_items
+from evidence.side import KNOWN, SideExperiment, item_problem, play_items
 
 from latentbandits import load
 from latentbandits.learning import fit
@@ -22,18 +22,18 @@ from latentbandits.report.report import Silent
 
 def test_informative_attributes_reach_most_of_the_reward_of_learned_vectors():
     """At least 80%, above what the average item earns; attributes of other items are caught."""
-    learned, predicted, average, explained = play_items(ItemsJob(True, 3))
+    learned, predicted, average, explained = play_items(True, 3)
     assert explained > 0.5
     assert predicted.mean() >= 0.8 * learned.mean()
     gain = (predicted.mean() - average.mean()) / (learned.mean() - average.mean())
     assert gain >= 0.8
-    shuffled = play_items(ItemsJob(False, 3)).predicted  # the planted bug
+    shuffled = play_items(False, 3).predicted  # the planted bug
     assert shuffled.mean() < 0.5 * learned.mean()
 
 
 def test_uninformative_attributes_cost_nothing():
     """They are not used: every new item is the average one."""
-    _, predicted, average, explained = play_items(ItemsJob(False, 5))
+    _, predicted, average, explained = play_items(False, 5)
     assert explained == 0.0
     np.testing.assert_array_equal(predicted, average)
 

@@ -50,7 +50,7 @@ class CoinExperiment(Experiment):
             raise ValueError("give at least 2 --tosses")
 
     def measure(self, work: Work) -> Report:
-        seeds = range(work.options.seed, work.options.seed + work.options.tosses)
+        seeds = [(work.options.seed + i,) for i in range(work.options.tosses)]
         heads = np.array(work.map(self.name, toss, seeds), np.float64)
         share = Estimate.from_values(heads)
         row = {"policy": "coin", "setting": "table", "share": share.mean, "share_stderr": 0.0}

@@ -89,7 +89,7 @@ def test_one_component_with_a_fixed_prior_is_lints_per_user():
         user = int(visit.user[0])
         one = policy.decide(belief, visit, np.random.default_rng(t))
         other = lints.decide(alone[user], visit.features, np.random.default_rng(t))
-        own = policy._user_belief(policy._policy(belief), belief, visit.user)
+        own = policy._serving(belief, visit.user)[1]
         np.testing.assert_allclose(own.parameters.mean, alone[user].parameters.mean, atol=1e-10)
         np.testing.assert_allclose(
             own.parameters.covariance, alone[user].parameters.covariance, atol=1e-10
@@ -116,7 +116,7 @@ def test_between_refits_the_user_is_served_by_the_deployed_policy_on_its_own_rou
         user = int(visit.user[0])
         alone[user] = bare.update(alone[user], visit.features, logged, reward)
     for user in range(5):
-        own = policy._user_belief(policy._policy(belief), belief, np.array([user]))
+        own = policy._serving(belief, np.array([user]))[1]
         difference = own.log_weights - alone[user].log_weights
         np.testing.assert_allclose(difference, difference[0, 0], atol=1e-8)
 

@@ -10,6 +10,7 @@ from latentbandits import (
     ExponentialArms,
     GaussianArms,
     LinearGaussian,
+    Log1pRewards,
     PoissonArms,
     mLookahead,
     mmGreedy,
@@ -82,6 +83,30 @@ def test_gaussian_knowledge_gradient_by_hand():
     actual = planning.action_values(model, joint.prior(model, 1), None, np.array([21.0]), 1)[0]
     assert actual[0] == pytest.approx(0.5 + 20 * 0.5, rel=1e-12)
     assert actual[1] == pytest.approx(0.4 + 20 * expected, rel=0.01)  # five nodes of a kink
+
+
+def test_amounts_are_planned_above_the_open_end_of_their_support():
+    """Nodes of log(1 + r) models reach below -1; the fine quadrature is over log(1 + r)."""
+    inner = GaussianArms([[0.0, 1.0], [0.8, 0.2]], 0.5, 0.2)
+    model = Log1pRewards(inner)
+    belief, left = joint.prior(model, 1), np.array([10.0])
+    nodes, shares = np.polynomial.hermite_e.hermegauss(81)
+    expected = joint.mean_rewards(model, belief, None)[0].copy()
+    for action in range(2):
+        for state in range(2):
+            level = inner.means[state, action] + np.hypot(0.5, 0.2) * nodes
+            later = [
+                joint.mean_rewards(
+                    model,
+                    joint.condition(model, belief, None, np.array([action]), np.array([reward])),
+                    None,
+                ).max()
+                for reward in np.expm1(level)
+            ]
+            expected[action] += 0.5 * 9 * float(shares @ later) / shares.sum()
+    actual = planning.action_values(model, belief, None, left, 1)[0]
+    np.testing.assert_allclose(actual, expected, rtol=0.05)
+    check_policy(mLookahead(model, steps=1, horizon=10), 2, reward=clicks)
 
 
 MODELS = {

@@ -27,7 +27,7 @@ from latentbandits.learning.population_mixture import PopulationMixture
 from latentbandits.policies.decision import pick
 from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits_related import COFIBA, SCLUB, NMFBandit, ParticleMF, Rank1Elim
-from latentbandits_related.graph import SparseGraph, components_after_cut, cut, no_cuts
+from latentbandits_related.graph import SparseGraph, components_after_cut
 
 TWO = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5)
 
@@ -62,16 +62,16 @@ def test_sets_merge_if_their_shares_of_visits_are_alike(visits, merged):
     bound = 0.25 * np.sqrt((1 + np.log(1 + t)) / (1 + t))
     draft = _draft(policy, counts=[visits, 30 - visits])
     policy._merge(draft, 0, 0, t)
-    assert ((30 - 2 * visits) / t < bound) == merged == (draft.set_sizes[0, 0] == 2)
+    assert ((30 - 2 * visits) / t < bound) == merged == (draft.belief.set_sizes[0, 0] == 2)
 
 
 def _draft(policy, counts):
     from latentbandits_related.sclub import _Draft
 
-    belief = policy.init()
-    draft = _Draft(belief)
-    draft.set_of[0], draft.set_sizes[0], draft.set_checked[0] = [0, 1], [1, 1], [1, 1]
-    draft.counts[0], draft.set_counts[0] = counts, counts
+    draft = _Draft(policy.init())
+    now = draft.belief
+    now.set_of[0], now.set_sizes[0], now.set_checked[0] = [0, 1], [1, 1], [1, 1]
+    now.counts[0], now.set_counts[0] = counts, counts
     return draft
 
 
@@ -85,10 +85,11 @@ def test_a_node_that_lost_all_its_neighbours_is_alone():
     """A path 0 - 1 - 2 and the edge 0 - 2: without 0 - 1 it holds together, without both not."""
     graph = SparseGraph(3, np.array([[0, 1], [1, 2], [0, 2]]))
     number = _edge_numbers(graph)
-    flags = cut(no_cuts(graph, 1), 0, np.array([number[0, 1]]))
-    assert components_after_cut(graph, flags, 0, 0, np.array([1])) == []
-    flags = cut(flags, 0, np.array([number[0, 2]]))
-    parts = components_after_cut(graph, flags, 0, 0, np.array([2]))
+    cut = np.zeros(3, bool)
+    cut[number[0, 1]] = True
+    assert components_after_cut(graph, cut, 0, np.array([1])) == []
+    cut[number[0, 2]] = True
+    parts = components_after_cut(graph, cut, 0, np.array([2]))
     assert [part.tolist() for part in parts] == [[0], [1, 2]]
 
 
@@ -204,12 +205,14 @@ def test_a_node_may_lose_neighbours_of_one_part_or_none():
     """Node 0 loses 1 and 2, which are connected; in a cycle of four the rest holds together."""
     triangle = SparseGraph(3, np.array([[0, 1], [1, 2], [0, 2]]))
     number = _edge_numbers(triangle)
-    flags = cut(no_cuts(triangle, 1), 0, np.array([number[0, 1], number[0, 2]]))
-    parts = components_after_cut(triangle, flags, 0, 0, np.array([1, 2]))
+    cut = np.zeros(3, bool)
+    cut[[number[0, 1], number[0, 2]]] = True
+    parts = components_after_cut(triangle, cut, 0, np.array([1, 2]))
     assert [part.tolist() for part in parts] == [[0], [1, 2]]
     cycle = SparseGraph(4, np.array([[0, 1], [1, 2], [2, 3], [0, 3]]))
-    flags = cut(no_cuts(cycle, 1), 0, np.array([_edge_numbers(cycle)[0, 1]]))
-    assert components_after_cut(cycle, flags, 0, 0, np.array([1])) == []
+    cut = np.zeros(4, bool)
+    cut[_edge_numbers(cycle)[0, 1]] = True
+    assert components_after_cut(cycle, cut, 0, np.array([1])) == []
 
 
 def _edge_numbers(graph):

@@ -45,3 +45,13 @@ def test_users_of_a_log_of_ratings():
 def test_means_of_another_number_of_actions():
     with pytest.raises(ValueError, match=r"\(n_users, 3\)"):
         KnownUsers(ARMS, np.zeros((5, 2)), 0.5)
+
+
+def test_known_users_without_noise_click():
+    """2,000 runs: clicks of each action within 5 standard errors of its rate."""
+    rates = np.array([[0.9, 0.1, 0.5]])
+    rng = np.random.default_rng(0)
+    rewards = KnownUsers(ARMS, rates, noise=None).start(2000, 1, rng).round(0, rng).rewards
+    assert set(np.unique(rewards)) == {0.0, 1.0}
+    errors = np.sqrt(rates[0] * (1 - rates[0]) / 2000)
+    assert (np.abs(rewards.mean(axis=0) - rates[0]) < 5 * errors).all()

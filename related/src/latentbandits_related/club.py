@@ -8,20 +8,16 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from latentbandits.models import checks
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.policies.checked import Outcome
 from latentbandits.policies.shared import chunks
-from latentbandits.policies.shared.base import Sums, add_to_sums, empty_sums
+from latentbandits.policies.shared.base import Sums, add_to_sums, empty_sums, played_features
 from latentbandits_related.graph import (
     CompleteGraph,
-    Flags,
     Graph,
     SparseGraph,
-    alive,
     components,
     components_after_cut,
-    cut,
-    no_cuts,
     random_graph,
     sparse_probability,
 )
@@ -31,7 +27,6 @@ from latentbandits_related.ridge import (
     add_to_ridge,
     confidence,
     empty_ridge,
-    played_features,
     pool,
     put_one,
     weights,
@@ -47,7 +42,7 @@ class ClubBelief(NamedTuple):
     counts: FloatArray  # (B, n_users)
     component: IntArray  # (B, n_users), labelled by its smallest user
     pooled: tuple[Ridge, ...]  # chunks of components, at the row of their label
-    cuts: tuple[Flags, ...]  # chunks of edges
+    cuts: BoolArray  # (B, n_edges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +100,7 @@ class CLUB(ClusteredUCB[ClubBelief]):
             np.zeros((n, self.n_users)),
             np.tile(self._start, (n, 1)),
             chunks.repeat(empty_ridge(d), n, self.n_users),
-            no_cuts(self._graph, n),
+            np.zeros((n, self._graph.n_edges), np.bool_),
         )
 
     def _regression(self, belief: ClubBelief, user: IntArray) -> Ridge:
@@ -120,15 +115,15 @@ class CLUB(ClusteredUCB[ClubBelief]):
         ridge = add_to_ridge(chunks.take(belief.pooled, name), x, outcome.reward)
         pooled = chunks.put(belief.pooled, name, ridge)
 
-        component, cuts, copied = belief.component, belief.cuts, False
+        component, cuts = belief.component.copy(), belief.cuts
         for b, i in enumerate(user.tolist()):
             lost, edge = self._edges_to_cut(belief, b, i)
             if len(lost) == 0:
                 continue
-            cuts = cut(cuts, b, edge)
-            for part in components_after_cut(self._graph, cuts, b, i, lost):
-                if not copied:
-                    component, copied = component.copy(), True
+            if cuts is belief.cuts:
+                cuts = cuts.copy()
+            cuts[b, edge] = True
+            for part in components_after_cut(self._graph, cuts[b], i, lost):
                 component[b, part] = part[0]
                 pooled = _rebuild(pooled, users, b, part)
         own_weights, counts = belief.weights.copy(), belief.counts.copy()
@@ -145,7 +140,7 @@ class CLUB(ClusteredUCB[ClubBelief]):
         place = np.flatnonzero((offset * offset).sum(axis=1) > bound**2)
         if len(place) == 0:
             return place, place
-        place = place[alive(belief.cuts, b, edge[place])]
+        place = place[~belief.cuts[b, edge[place]]]
         return neighbour[place], edge[place]
 
 

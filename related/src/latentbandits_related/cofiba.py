@@ -20,7 +20,6 @@ from latentbandits.policies.checked import Asked, Outcome
 from latentbandits.policies.shared.base import ScoredPopulation, invert
 from latentbandits_related.club import user_graph
 from latentbandits_related.graph import (
-    Flags,
     Graph,
     components,
     components_after_cut,
@@ -165,8 +164,7 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
         on = ~draft.user_cuts[b, h, user_edge] & ~like[0, others]
         if on.any():
             draft.user_cuts[b, h, user_edge[on]] = True
-            flags = (Flags(draft.user_cuts[b, h][None]),)
-            for part in components_after_cut(self._users, flags, 0, i, others[on]):
+            for part in components_after_cut(self._users, draft.user_cuts[b, h], i, others[on]):
                 draft.user_cluster[b, h, part] = part[0]
         lost = (like[1:] != like[0]).any(axis=1)
         if lost.any():
@@ -186,8 +184,7 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
 
     def _split_items(self, draft: CofibaBelief, b: int, item: int, lost: IntArray) -> None:
         """Give the parts of an item cluster their names and user graphs."""
-        flags = (Flags(draft.item_cuts[b][None]),)
-        parts = components_after_cut(self._catalogue, flags, 0, item, lost)
+        parts = components_after_cut(self._catalogue, draft.item_cuts[b], item, lost)
         if not parts:
             return
         old = int(draft.item_cluster[b, item])

@@ -16,8 +16,9 @@ from latentbandits.policies.shared.base import (
     add_to_sums,
     empty_sums,
     invert,
+    played_features,
 )
-from latentbandits_related.ridge import ClusteredUCB, Ridge, add_to_ridge, played_features, weights
+from latentbandits_related.ridge import ClusteredUCB, Ridge, add_to_ridge, weights
 
 
 class Member(NamedTuple):

@@ -33,11 +33,11 @@ PolicyReuse = _session("PolicyReuse", "policy_reuse:PolicyReuse",
 LatentOrderTS = _session("LatentOrderTS", "latent_order:LatentOrderTS",
     "after Carlsson, Mwai & Johansson 2026",
     "Thompson sampling of the state by its order of actions only")
-ProBALL = _session("ProBALL", "builders:build_proball", "after Kausik, Tan & Tewari 2025",
+ProBALL = _session("ProBALL", "proball:build_proball", "after Kausik, Tan & Tewari 2025",
     "LinUCB in the subspace of a prior that was learned offline")
-Rank1Elim = _session("Rank1Elim", "builders:build_rank1elim", "Katariya et al. 2017a",
+Rank1Elim = _session("Rank1Elim", "rank1:build_rank1elim", "Katariya et al. 2017a",
     "eliminate rows and columns; actions are pairs of them")
-Rank1ElimKL = _session("Rank1ElimKL", "builders:build_rank1elimkl", "Katariya et al. 2017b",
+Rank1ElimKL = _session("Rank1ElimKL", "rank1:build_rank1elimkl", "Katariya et al. 2017b",
     "Rank1Elim with bounds for clicks")
 ParticleMF = _population("ParticleMF", "particle_mf:ParticleMF", "Kawale et al. 2015",
     "Thompson sampling of a matrix factorisation by particles, weights corrected")

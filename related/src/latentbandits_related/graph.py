@@ -1,27 +1,16 @@
 """Graphs whose edges can only be cut: the user graphs of CLUB and COFIBA.
 
 The graph at the start is part of the policy and never changes. A belief keeps one flag for every
-edge that was cut, in chunks (copy-on-write), so its size is the number of edges.
+edge, whether it was cut.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from latentbandits.models.checks import BoolArray, IntArray, positive_count
-from latentbandits.policies.shared import chunks
-
-FLAGS = 2**16
-"""Flags per chunk: 64 kB, about as much as a chunk of 256 users."""
-
-
-class Flags(NamedTuple):
-    """Marks the edges that were cut."""
-
-    cut: BoolArray  # (B, FLAGS)
 
 
 class CompleteGraph:
@@ -96,37 +85,15 @@ def sparse_probability(n_users: int, n_clusters: int = 1) -> float:
     return min(1.0, 3 * math.log(size) / size)
 
 
-def no_cuts(graph: Graph, n_populations: int) -> tuple[Flags, ...]:
-    """Return flags of the edges of a graph, none of which is cut."""
-    return chunks.repeat(Flags(np.array(False)), n_populations, max(graph.n_edges, 1), FLAGS)
-
-
-def alive(flags: tuple[Flags, ...], population: int, edge: IntArray) -> BoolArray:
-    """Return which of the edges were not cut."""
-    return ~chunks.select(flags, 0, population, edge, FLAGS)
-
-
-def cut(flags: tuple[Flags, ...], population: int, edge: IntArray) -> tuple[Flags, ...]:
-    """Return the flags with these edges cut."""
-    result = list(flags)
-    place = edge // FLAGS
-    for c in np.unique(place).tolist():
-        marks = flags[c].cut.copy()
-        marks[population, edge[place == c] - c * FLAGS] = True
-        result[c] = Flags(marks)
-    return tuple(result)
-
-
-def components_after_cut(
-    graph: Graph, flags: tuple[Flags, ...], population: int, node: int, lost: IntArray
-) -> list[IntArray]:
+def components_after_cut(graph: Graph, cut: BoolArray, node: int, lost: IntArray) -> list[IntArray]:
     """Return the parts into which the component of `node` fell when it lost neighbours `lost`.
 
-    The list is empty where it did not fall apart. Every path that used a lost edge can go around it
-    if the lost neighbour still has an edge to a neighbour of `node`, which is quick to see.
+    `cut` `(n_edges,)` marks the edges that were cut. The list is empty where it did not fall
+    apart. Every path that used a lost edge can go around it if the lost neighbour still has an edge
+    to a neighbour of `node`, which is quick to see.
     """
     _, near, edge = graph.edges(np.array([node]))
-    near = near[alive(flags, population, edge)]
+    near = near[~cut[edge]]
     inside = np.zeros(graph.n_nodes, np.bool_)
     inside[near] = True
     outside = lost
@@ -135,16 +102,16 @@ def components_after_cut(
         good = inside[neighbour]
         source, edge = source[good], edge[good]
         reached = np.zeros(graph.n_nodes, np.bool_)
-        reached[source[alive(flags, population, edge)]] = True
+        reached[source[~cut[edge]]] = True
         outside = lost[~reached[lost]]
     if len(outside) == 0:
         return []
-    parts = [_reach(graph, flags, population, node)]
+    parts = [_reach(graph, cut, node)]
     settled = np.zeros(graph.n_nodes, np.bool_)
     settled[parts[0]] = True
     for other in lost.tolist():
         if not settled[other]:
-            parts.append(_reach(graph, flags, population, other))
+            parts.append(_reach(graph, cut, other))
             settled[parts[-1]] = True
     return parts if len(parts) > 1 else []
 
@@ -154,14 +121,14 @@ def components(graph: Graph) -> IntArray:
     label = np.full(graph.n_nodes, -1)
     if isinstance(graph, CompleteGraph):
         return np.zeros(graph.n_nodes, np.int64)
-    flags = no_cuts(graph, 1)
+    cut = np.zeros(graph.n_edges, np.bool_)
     for node in range(graph.n_nodes):
         if label[node] < 0:
-            label[_reach(graph, flags, 0, node)] = node
+            label[_reach(graph, cut, node)] = node
     return label
 
 
-def _reach(graph: Graph, flags: tuple[Flags, ...], population: int, node: int) -> IntArray:
+def _reach(graph: Graph, cut: BoolArray, node: int) -> IntArray:
     """Return all nodes that can be reached, by breadth-first search."""
     seen = np.zeros(graph.n_nodes, np.bool_)
     seen[node] = True
@@ -170,7 +137,7 @@ def _reach(graph: Graph, flags: tuple[Flags, ...], population: int, node: int) -
         _, neighbour, edge = graph.edges(frontier)
         fresh = ~seen[neighbour]
         neighbour, edge = neighbour[fresh], edge[fresh]
-        neighbour = neighbour[alive(flags, population, edge)]
+        neighbour = neighbour[~cut[edge]]
         seen[neighbour] = True
         frontier = np.unique(neighbour)
     return np.flatnonzero(seen)

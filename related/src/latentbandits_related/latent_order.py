@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import ArmStatistics
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.protocol import Context, KnownModel
-from latentbandits.policies.checked import Outcome
 from latentbandits.policies.latent.sampling import Thompson
+from latentbandits_related.structured import ArmCounts
 
 
 def order_distance(counts: FloatArray, means: FloatArray) -> FloatArray:
@@ -46,7 +45,7 @@ def order_distance(counts: FloatArray, means: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class LatentOrderTS(Thompson[Any]):
+class LatentOrderTS(ArmCounts, Thompson[Any]):
     """lobTS after Carlsson, Mwai & Johansson (2026): draw a state by how well its order fits.
 
     P(s) is proportional to P1(s) exp(-d_s / (2 sigma^2)), with d_s the distance of the average
@@ -61,16 +60,6 @@ class LatentOrderTS(Thompson[Any]):
     """
 
     model: KnownModel
-
-    def __post_init__(self) -> None:
-        if self.model.n_actions is None:
-            raise ValueError("LatentOrderTS needs a model with a fixed list of actions")
-
-    def init(self, n_sessions: int = 1) -> ArmStatistics:
-        assert self.model.n_actions is not None
-        n = checks.session_count(n_sessions, self.model.n_sessions)
-        shape = (n, self.model.n_actions)
-        return ArmStatistics(np.zeros(shape), np.zeros(shape))
 
     @cached_property
     def _order(self) -> IntArray:
@@ -93,6 +82,3 @@ class LatentOrderTS(Thompson[Any]):
     def shift_state_prior(self, belief: ArmStatistics, shift: FloatArray) -> ArmStatistics:
         """Return the belief as it is: it has no weights of states to shift."""
         return belief
-
-    def _learn(self, belief: ArmStatistics, outcome: Outcome) -> ArmStatistics:
-        return belief.add(outcome.action, outcome.reward)

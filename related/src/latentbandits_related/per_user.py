@@ -14,16 +14,14 @@ from latentbandits.models.checks import FloatArray, IntArray, positive_count
 from latentbandits.models.numerics.arrays import leaves, map_leaves
 from latentbandits.models.protocol import KnownModel
 from latentbandits.models.visit import Visit, check_users
-from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
-from latentbandits.policies.decision import ActionProbabilities
+from latentbandits.policies.checked import CheckedPolicy, Outcome
 from latentbandits.policies.shared import chunks
-from latentbandits.policies.shared.base import PopulationPolicy
+from latentbandits.policies.shared.base import ServedByOthers, played_features
 from latentbandits_related.ridge import (
     ClusteredUCB,
     Ridge,
     add_to_ridge,
     empty_ridge,
-    played_features,
 )
 
 
@@ -35,7 +33,7 @@ class PerUserBelief(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class PerUser(PopulationPolicy[PerUserBelief]):
+class PerUser(ServedByOthers[PerUserBelief]):
     """Play `policy` separately for each of `n_users` users; with one user, one policy for all.
 
     The baseline that learns nothing across users: each user's belief is a session of `policy`. With
@@ -90,28 +88,15 @@ class PerUser(PopulationPolicy[PerUserBelief]):
     def _check_reward(self, reward: FloatArray) -> None:
         self.policy._check_reward(reward)
 
-    def _user(self, belief: PerUserBelief, user: IntArray) -> Any:
-        """Return the belief of the asking users in the form of the inner policy."""
+    def _serving(self, belief: PerUserBelief, user: IntArray) -> tuple[CheckedPolicy[Any], Any]:
         arrays = iter(chunks.take(belief.users, user))
-        return map_leaves(lambda leaf: next(arrays), self._start)
-
-    def _choose(self, belief: PerUserBelief, asked: Asked, propensity: bool) -> Choice:
-        user_belief = self._user(belief, asked.context.user)
-        return self.policy._choose(
-            user_belief, asked._replace(context=asked.context.features), propensity
-        )
+        return self.policy, map_leaves(lambda leaf: next(arrays), self._start)
 
     def _learn(self, belief: PerUserBelief, outcome: Outcome) -> PerUserBelief:
-        user_belief = self._user(belief, outcome.context.user)
+        _, user_belief = self._serving(belief, outcome.context.user)
         after = self.policy._learn(user_belief, outcome._replace(context=outcome.context.features))
         users = chunks.put(belief.users, outcome.context.user, tuple(leaves(after)))
         return PerUserBelief(belief.rounds + outcome.moves, users)
-
-    def _probabilities(self, belief: PerUserBelief, asked: Asked) -> ActionProbabilities:
-        user_belief = self._user(belief, asked.context.user)
-        return self.policy._probabilities(
-            user_belief, asked._replace(context=asked.context.features)
-        )
 
 
 # LinUCB shared by groups of users that are given: one for all, one per user, or an oracle.

@@ -16,8 +16,10 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray
+from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.protocol import Context
 from latentbandits.policies.checked import Asked, LargestScore, Outcome
+from latentbandits.policies.shared.base import Sums, add_to_sums
 
 
 class RoundSums(NamedTuple):
@@ -137,8 +139,49 @@ class ProBALL(LargestScore[RoundSums]):
 
     def _learn(self, belief: RoundSums, outcome: Outcome) -> RoundSums:
         x = outcome.context[np.arange(len(outcome.action)), outcome.action]
-        return RoundSums(
-            belief.gram + x[:, :, None] * x[:, None, :],
-            belief.products + x * outcome.reward[:, None],
-            belief.rounds + 1,
+        sums = add_to_sums(Sums(belief.gram, belief.products), x, outcome.reward)
+        return RoundSums(*sums, belief.rounds + 1)
+
+
+def build_proball(
+    model: LinearGaussian,
+    horizon: int,
+    rank: int | None = None,
+    error: float | None = None,
+    combine: Literal["switch", "min"] = "min",
+    bound: float | None = None,
+    length: float = 1.0,
+    scale: float = 1.0,
+) -> ProBALL:
+    """Build ProBALL in the subspace of a Gaussian prior with one state (see `learn_subspace`).
+
+    The prior's covariance is U diag(e) U' + rest I. `rank` None counts the eigenvalues above the
+    rest, and `error` None follows from the rest: error^2 = rest (d - k) / trace(e). `bound` None is
+    the root mean square length of the weights.
+    """
+    if not isinstance(model, LinearGaussian) or model.n_states != 1 or model.n_sessions is not None:
+        raise ValueError(
+            "ProBALL needs a LinearGaussian with one state, such as learn_subspace(...).prior("
+            f"noise); got {type(model).__name__} with {model.n_states} states"
         )
+    values, vectors = np.linalg.eigh(model.covariances[0])
+    values, vectors = values[::-1], vectors[:, ::-1]
+    rest = max(float(values[-1]), 0.0)
+    k = int((values > rest + 1e-9 * values[0]).sum()) if rank is None else rank
+    if not 1 <= k <= len(values):
+        raise ValueError(f"rank must be from 1 to {len(values)}, the number of features; got {k}")
+    kept = float((values[:k] - rest).sum())
+    if error is None:
+        error = min(float(np.sqrt(rest * (len(values) - k) / kept)), 1.0) if kept > 0 else 1.0
+    if bound is None:
+        bound = float(np.sqrt(values.sum() + (model.weights[0] ** 2).sum()))
+    return ProBALL(
+        vectors[:, :k],
+        error,
+        float(model.noise),
+        horizon,
+        combine,
+        bound=bound,
+        length=length,
+        scale=scale,
+    )

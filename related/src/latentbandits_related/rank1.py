@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -276,3 +277,32 @@ def _nth(mask: BoolArray, index: IntArray) -> IntArray:
     order = mask.cumsum(axis=1) - 1
     place: IntArray = (mask & (order == index[:, None])).argmax(axis=1)
     return place
+
+
+def _build_rank1(
+    kind: type[Rank1Elim] | type[Rank1ElimKL],
+    horizon: int,
+    n_actions: int | None = None,
+    n_rows: int | None = None,
+    n_columns: int | None = None,
+) -> Rank1Elim | Rank1ElimKL:
+    """Build a policy on `n_rows` x `n_columns` actions; one may follow from their number."""
+    if n_actions is not None and n_columns is None and n_rows:
+        n_columns = n_actions // n_rows
+    if n_actions is not None and n_rows is None and n_columns:
+        n_rows = n_actions // n_columns
+    if n_rows is None or n_columns is None:
+        raise ValueError(
+            f"{kind.__name__} needs the numbers of rows and columns that make its actions: "
+            f"{kind.__name__}(n_rows=..., n_columns=...)"
+        )
+    if n_actions is not None and n_rows * n_columns != n_actions:
+        raise ValueError(
+            f"{n_rows} rows x {n_columns} columns are {n_rows * n_columns} actions; there are "
+            f"{n_actions}"
+        )
+    return kind(n_rows, n_columns, horizon)
+
+
+build_rank1elim = partial(_build_rank1, Rank1Elim)
+build_rank1elimkl = partial(_build_rank1, Rank1ElimKL)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from latentbandits.models.checks import FloatArray, IntArray, positive_count, positive_number
-from latentbandits.policies.checked import Asked, Outcome
+from latentbandits.policies.checked import Asked
 from latentbandits.policies.protocol import BeliefT
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import ScoredPopulation, Sums, invert
@@ -107,9 +107,3 @@ class ClusteredUCB(ScoredPopulation[BeliefT], ABC):
     def _scores(self, belief: Any, asked: Asked) -> FloatArray:
         ridge = self._regression(belief, asked.context.user)
         return optimistic_index(ridge, asked.context.features, self.alpha, belief.rounds)
-
-
-def played_features(outcome: Outcome) -> FloatArray:
-    """Return the features of each population's action, `(B, d)`."""
-    features: FloatArray = outcome.context.features
-    return features[np.arange(len(outcome.action)), outcome.action]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from latentbandits.policies.shared.base import (
     Sums,
     add_to_sums,
     empty_sums,
-    invert,
+    played_features,
 )
 from latentbandits_related.ridge import (
     ClusteredUCB,
@@ -24,7 +24,7 @@ from latentbandits_related.ridge import (
     add_to_ridge,
     confidence,
     empty_ridge,
-    played_features,
+    pool,
     put_one,
     weights,
 )
@@ -117,54 +117,59 @@ class SCLUB(ClusteredUCB[SclubBelief]):
         mine = belief.set_of[population, user]
         ridge = add_to_ridge(chunks.take(belief.set_ridges, mine), x, outcome.reward)
         sums = add_to_sums(chunks.take(belief.set_sums, mine), x, outcome.reward)
-        after = _Draft(belief)
-        after.users = chunks.put(belief.users, user, user_sums)
-        after.set_sums = chunks.put(belief.set_sums, mine, sums)
-        after.set_ridges = chunks.put(belief.set_ridges, mine, ridge)
+        draft = _Draft(
+            belief._replace(
+                rounds=belief.rounds + 1,
+                users=chunks.put(belief.users, user, user_sums),
+                set_sums=chunks.put(belief.set_sums, mine, sums),
+                set_ridges=chunks.put(belief.set_ridges, mine, ridge),
+            )
+        )
+        after = draft.belief
         after.counts[population, user] += 1
         after.set_counts[population, mine] += 1
         after.set_weights[population, mine] = (ridge.inverse @ ridge.products[:, :, None])[..., 0]
         own_weights = weights(user_sums)
-        rounds = belief.rounds + 1
         for b in population.tolist():
-            i, j, t = int(user[b]), int(mine[b]), float(rounds[b])
+            i, j, t = int(user[b]), int(mine[b]), float(after.rounds[b])
             if not after.checked[b, i]:
                 after.checked[b, i] = True
                 after.set_checked[b, j] += 1
             changed = [j]
             if after.set_sizes[b, j] > 1 and self._leaves(after, b, i, j, own_weights[b], t):
-                changed = [after.split(b, i, j, Sums(user_sums.gram[b], user_sums.products[b])), j]
+                changed = [draft.split(b, i, j, Sums(user_sums.gram[b], user_sums.products[b])), j]
             for one in changed:
-                self._merge(after, b, one, t)
-            if _phase_ends(rounds[b]):
-                after.start_phase(b)
-        return after.finish(rounds)
+                self._merge(draft, b, one, t)
+            if _phase_ends(t):
+                draft.start_phase(b)
+        return draft.belief
 
     def _leaves(
-        self, draft: _Draft, b: int, i: int, j: int, own_weights: FloatArray, t: float
+        self, now: SclubBelief, b: int, i: int, j: int, own_weights: FloatArray, t: float
     ) -> bool:
-        """Return whether the weights or visits of user i differ too much from set j's."""
-        offset = own_weights - draft.start_weights[b, j]
-        width = confidence(draft.counts[b, i]) + confidence(draft.start_counts[b, j])
+        """Return whether the weights or visits of user i differ too much from those of set j."""
+        offset = own_weights - now.start_weights[b, j]
+        width = confidence(now.counts[b, i]) + confidence(now.start_counts[b, j])
         if math.sqrt(offset @ offset) > self.a_theta * width:
             return True
-        average = draft.set_counts[b, j] / draft.set_sizes[b, j]
-        return bool(abs(draft.counts[b, i] - average) / t > self.a_p * confidence(t))
+        average = now.set_counts[b, j] / now.set_sizes[b, j]
+        return bool(abs(now.counts[b, i] - average) / t > self.a_p * confidence(t))
 
     def _merge(self, draft: _Draft, b: int, j: int, t: float) -> None:
         """Merge set j with every checked set that is like it, one after another."""
+        now = draft.belief
         while True:
-            sizes = draft.set_sizes[b]
-            if sizes[j] == 0 or draft.set_checked[b, j] < sizes[j]:
+            sizes = now.set_sizes[b]
+            if sizes[j] == 0 or now.set_checked[b, j] < sizes[j]:
                 return
-            other = np.flatnonzero((draft.set_checked[b] == sizes) & (sizes > 0))
+            other = np.flatnonzero((now.set_checked[b] == sizes) & (sizes > 0))
             other = other[other != j]
             if len(other) == 0:
                 return
-            offset = draft.set_weights[b, other] - draft.set_weights[b, j]
-            counts = draft.set_counts[b, other]
-            width = confidence(counts) + confidence(draft.set_counts[b, j])
-            share = (counts / sizes[other] - draft.set_counts[b, j] / sizes[j]) / t
+            offset = now.set_weights[b, other] - now.set_weights[b, j]
+            counts = now.set_counts[b, other]
+            width = confidence(counts) + confidence(now.set_counts[b, j])
+            share = (counts / sizes[other] - now.set_counts[b, j] / sizes[j]) / t
             like = (offset * offset).sum(axis=1) < (self.a_theta / 2 * width) ** 2
             like &= np.abs(share) < self.a_p / 2 * confidence(t)
             if not like.any():
@@ -178,66 +183,62 @@ class _Draft:
     """A belief under construction: its arrays are copies, its chunks are replaced when written."""
 
     def __init__(self, belief: SclubBelief) -> None:
-        self.users, self.set_sums = belief.users, belief.set_sums
-        self.set_ridges = belief.set_ridges
-        self.counts, self.checked = belief.counts.copy(), belief.checked.copy()
-        self.set_of = belief.set_of.copy()
-        self.set_weights, self.set_counts = belief.set_weights.copy(), belief.set_counts.copy()
-        self.set_sizes, self.set_checked = belief.set_sizes.copy(), belief.set_checked.copy()
-        self.start_weights = belief.start_weights.copy()
-        self.start_counts = belief.start_counts.copy()
+        copies: dict[str, Any] = {
+            name: value.copy()
+            for name, value in belief._asdict().items()
+            if isinstance(value, np.ndarray)
+        }
+        self.belief = belief._replace(**copies)
 
     def split(self, b: int, i: int, j: int, sums: Sums) -> int:
         """Move user i from set j to an empty set, and return it."""
-        new = int(self.set_sizes[b].argmin())
-        self.set_of[b, i] = new
-        self.set_sizes[b, [j, new]] += [-1, 1]
-        self.set_checked[b, j] -= 1
-        self.set_checked[b, new] = 1
-        self.set_counts[b, j] -= self.counts[b, i]
-        self.set_counts[b, new] = self.counts[b, i]
+        now = self.belief
+        new = int(now.set_sizes[b].argmin())
+        now.set_of[b, i] = new
+        now.set_sizes[b, [j, new]] += [-1, 1]
+        now.set_checked[b, j] -= 1
+        now.set_checked[b, new] = 1
+        now.set_counts[b, j] -= now.counts[b, i]
+        now.set_counts[b, new] = now.counts[b, i]
         rest = self._sums(b, j)
         self._put(b, j, Sums(rest.gram - sums.gram, rest.products - sums.products))
         self._put(b, new, sums)
-        self.start_weights[b, new] = self.set_weights[b, new]
-        self.start_counts[b, new] = self.set_counts[b, new]
+        now.start_weights[b, new] = now.set_weights[b, new]
+        now.start_counts[b, new] = now.set_counts[b, new]
         return new
 
     def merge(self, b: int, j: int, k: int) -> None:
         """Move all users of set k to set j."""
-        self.set_of[b, self.set_of[b] == k] = j
-        for array in (self.set_sizes, self.set_checked, self.set_counts):
+        now = self.belief
+        now.set_of[b, now.set_of[b] == k] = j
+        for array in (now.set_sizes, now.set_checked, now.set_counts):
             array[b, j] += array[b, k]
             array[b, k] = 0
         one, other = self._sums(b, j), self._sums(b, k)
         self._put(b, j, Sums(one.gram + other.gram, one.products + other.products))
         self._put(b, k, empty_sums(one.gram.shape[-1]))
-        self.start_weights[b, j] = self.set_weights[b, j]
-        self.start_counts[b, j] = self.set_counts[b, j]
+        now.start_weights[b, j] = now.set_weights[b, j]
+        now.start_counts[b, j] = now.set_counts[b, j]
 
     def start_phase(self, b: int) -> None:
-        self.checked[b] = False
-        self.set_checked[b] = 0
-        self.start_weights[b] = self.set_weights[b]
-        self.start_counts[b] = self.set_counts[b]
-
-    def finish(self, rounds: FloatArray) -> SclubBelief:
-        return SclubBelief(
-            rounds, self.users, self.counts, self.set_of, self.checked, self.set_sums,
-            self.set_ridges, self.set_weights, self.set_counts, self.set_sizes, self.set_checked,
-            self.start_weights, self.start_counts,
-        )  # fmt: skip
+        now = self.belief
+        now.checked[b] = False
+        now.set_checked[b] = 0
+        now.start_weights[b] = now.set_weights[b]
+        now.start_counts[b] = now.set_counts[b]
 
     def _sums(self, b: int, j: int) -> Sums:
         row = np.array([j])
-        return Sums(*(chunks.select(self.set_sums, f, b, row)[0] for f in range(2)))
+        return Sums(*(chunks.select(self.belief.set_sums, f, b, row)[0] for f in range(2)))
 
     def _put(self, b: int, j: int, sums: Sums) -> None:
         """Set the sums of a set, and rebuild its regression."""
-        inverse = invert(np.eye(len(sums.products)) + sums.gram)
-        self.set_weights[b, j] = inverse @ sums.products
-        self.set_sums = put_one(self.set_sums, b, j, sums)
-        self.set_ridges = put_one(self.set_ridges, b, j, Ridge(inverse, sums.products))
+        ridge = pool(sums.gram, sums.products)
+        self.belief.set_weights[b, j] = ridge.inverse @ ridge.products
+        self.belief = self.belief._replace(
+            set_sums=put_one(self.belief.set_sums, b, j, sums),
+            set_ridges=put_one(self.belief.set_ridges, b, j, ridge),
+        )
 
 
 def _phase_ends(rounds: float) -> bool:

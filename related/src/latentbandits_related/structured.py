@@ -23,15 +23,10 @@ from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent.ucb import BestPair
 
 
-@dataclass(frozen=True, eq=False)
-class _Structured(LatentPolicy[ArmStatistics], ABC):
-    """Counts and sums of every action, and the states that they allow."""
-
-    model: KnownModel
-    alpha: float = 3.0
+class ArmCounts(LatentPolicy[ArmStatistics], ABC):
+    """A policy on a model with a fixed list of actions, whose belief is counts and sums of each."""
 
     def __post_init__(self) -> None:
-        checks.positive_number("alpha", self.alpha)
         if self.model.n_actions is None:
             raise ValueError(
                 f"{type(self).__name__} needs a model with a fixed list of actions: its published "
@@ -43,6 +38,21 @@ class _Structured(LatentPolicy[ArmStatistics], ABC):
         n = checks.session_count(n_sessions, self.model.n_sessions)
         shape = (n, self.model.n_actions)
         return ArmStatistics(np.zeros(shape), np.zeros(shape))
+
+    def _learn(self, belief: ArmStatistics, outcome: Outcome) -> ArmStatistics:
+        return belief.add(outcome.action, outcome.reward)
+
+
+@dataclass(frozen=True, eq=False)
+class _Structured(ArmCounts, ABC):
+    """Counts and sums of every action, and the states that they allow."""
+
+    model: KnownModel
+    alpha: float = 3.0
+
+    def __post_init__(self) -> None:
+        checks.positive_number("alpha", self.alpha)
+        super().__post_init__()
 
     def state_probabilities(self, belief: ArmStatistics) -> FloatArray:
         """Return equal shares of the states that are allowed; all states where none is."""
@@ -70,9 +80,6 @@ class _Structured(LatentPolicy[ArmStatistics], ABC):
         """Return the state with the least evidence against it, `(n,)`."""
         state: IntArray = self._violation(belief).argmin(axis=1)
         return state
-
-    def _learn(self, belief: ArmStatistics, outcome: Outcome) -> ArmStatistics:
-        return belief.add(outcome.action, outcome.reward)
 
 
 class _BestAllowed(BestPair[ArmStatistics], _Structured, ABC):
@@ -237,10 +244,7 @@ class TSC(_Competitive):
         scores = np.where(competitive, np.where(untried, np.inf, draws), -np.inf)
         action = decision.pick_best(scores, None, asked.rng)
         state = self._least_violated(belief)
-        if not propensity:
-            return Choice(action, state, None, "none")
-        probabilities = self._probabilities(belief, asked)
-        return Choice(action, state, decision.at(probabilities.values, action), probabilities.kind)
+        return self._with_propensity(belief, asked, action, state, propensity)
 
     def _probabilities(self, belief: ArmStatistics, asked: Asked) -> ActionProbabilities:
         competitive = self._competitive(belief, asked.eligible)

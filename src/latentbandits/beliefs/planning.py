@@ -39,6 +39,7 @@ MOST_BELIEFS = 20_000
 _NODES = 5  # Gauss-Hermite nodes for each state
 _REACH = 6.0  # standard deviations that counts of rewards are enumerated to
 _MOST_COUNTS = 60
+_LEAST = 0.01  # share of the way from an open end of the support to the mean that a node keeps
 
 
 class Outcomes(NamedTuple):
@@ -169,7 +170,10 @@ def _outcomes(model: Model, belief: JointBelief, context: Context) -> Outcomes:
     nodes, shares = hermite(_NODES)
     deviation = np.sqrt(variance + model.noise**2)
     rewards = mean[..., None] + deviation[..., None] * nodes  # (n, S, K, nodes)
-    rewards = np.maximum(rewards, support.low).swapaxes(1, 2).reshape(n, n_actions, -1)
+    low: float | FloatArray = support.low
+    if not support.contains(np.array([support.low])).all():  # an open end
+        low = low + _LEAST * (mean[..., None] - low)
+    rewards = np.maximum(rewards, low).swapaxes(1, 2).reshape(n, n_actions, -1)
     weights = joint.probabilities(belief.log_weights)
     chance = np.repeat(weights, _NODES, axis=1) * np.tile(shares, n_states)
     return Outcomes(rewards, np.broadcast_to(chance[:, None], rewards.shape))

@@ -25,7 +25,7 @@ class KnownUsers:
     Args:
         model: the model that policies use.
         means: true mean rewards, `(n_users, n_actions)`.
-        noise: standard deviation of a reward.
+        noise: standard deviation of a reward; None: rewards are clicks, 0 or 1.
         eligible: `(n_actions,)`, the actions that are offered; None: all.
 
     >>> from latentbandits import GaussianArms
@@ -38,11 +38,12 @@ class KnownUsers:
 
     model: KnownModel  # the model that policies use
     means: FloatArray  # (n_users, n_actions): true means
-    noise: float
+    noise: float | None
     eligible: BoolArray | None = None  # (n_actions,)
 
     def __post_init__(self) -> None:
-        positive_number("noise", self.noise)
+        if self.noise is not None:
+            positive_number("noise", self.noise)
         if self.means.ndim != 2 or self.means.shape[1] != self.model.n_actions:
             raise ValueError(
                 f"means must be of shape (n_users, {self.model.n_actions}), as the model's "
@@ -55,7 +56,10 @@ class KnownUsers:
     def round_of(self, user: IntArray, rng: np.random.Generator) -> Round:
         """Return a round of runs with these users."""
         means = self.means[user]
-        rewards = means + self.noise * rng.standard_normal(means.shape)
+        if self.noise is None:
+            rewards = (rng.random(means.shape) < means).astype(np.float64)
+        else:
+            rewards = means + self.noise * rng.standard_normal(means.shape)
         if self.eligible is None:
             return Round(None, means, rewards)
         return Round(None, means, rewards, np.broadcast_to(self.eligible, means.shape))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -51,11 +51,12 @@ class SyntheticInstances:
 
     means: FloatArray  # (n_runs, n_states, n_actions)
     model: GaussianArms
-    state: IntArray  # (n_runs,)
+    state: IntArray  # (n_runs,), or (n_runs, horizon) if it moves
     noise: float
 
     def round(self, t: int, rng: np.random.Generator) -> Round:
-        means = self.means[np.arange(len(self.state)), self.state]
+        state = self.state if self.state.ndim == 1 else self.state[:, t]
+        means = self.means[np.arange(len(state)), state]
         return Round(None, means, means + self.noise * rng.standard_normal(means.shape))
 
 
@@ -88,7 +89,7 @@ class Switching:
 
     >>> environment = Switching(Synthetic(model_noise=0.05), 0.02, "piecewise")
     >>> instances = environment.start(3, horizon=100, rng=np.random.default_rng(0))
-    >>> (np.diff(instances.states, axis=1) != 0).sum(axis=1)
+    >>> (np.diff(instances.state, axis=1) != 0).sum(axis=1)
     array([2, 2, 2])
     """
 
@@ -100,12 +101,12 @@ class Switching:
         if not 0 <= self.probability <= 1:
             raise ValueError(f"probability must be in [0, 1]; got {self.probability}")
 
-    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> SwitchingInstances:
+    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> SyntheticInstances:
         instances = self.problem.start(n_runs, horizon, rng)
         moves = self._moves(n_runs, horizon, rng)
         steps = rng.integers(1, max(self.problem.n_states, 2), size=(n_runs, horizon)) * moves
         states = (instances.state[:, None] + steps.cumsum(axis=1)) % self.problem.n_states
-        return SwitchingInstances(instances.means, instances.model, states, instances.noise)
+        return replace(instances, state=states)
 
     def _moves(self, n_runs: int, horizon: int, rng: np.random.Generator) -> IntArray:
         """Return 1 for rounds before which the state moves, else 0; the first round is 0."""
@@ -115,17 +116,3 @@ class Switching:
             return (chance < self.probability).astype(np.int64)
         n_changes = round(self.probability * horizon)
         return (chance.argsort(axis=1).argsort(axis=1) < n_changes).astype(np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class SwitchingInstances:
-    """Runs of a switching problem, and the state of each in every round."""
-
-    means: FloatArray  # (n_runs, n_states, n_actions)
-    model: GaussianArms
-    states: IntArray  # (n_runs, horizon)
-    noise: float
-
-    def round(self, t: int, rng: np.random.Generator) -> Round:
-        now = SyntheticInstances(self.means, self.model, self.states[:, t], self.noise)
-        return now.round(t, rng)

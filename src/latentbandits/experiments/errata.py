@@ -193,9 +193,6 @@ class PrintedLinearThompson(PosteriorPolicy[PrintedLinearBelief]):
 
 # The cost of the errors in the paper's appendix: `latentbandits reproduce errata`.
 
-__all__ = ["ErrataExperiment"]
-
-
 # The compared variants of mmTS: each error of the appendix alone, and all of them.
 
 EXACT, PRINTED, NO_MODEL = "mmTS, exact", "as printed", "TS, no model"

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, starmap
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from latentbandits.environments.protocol import Environment
@@ -22,10 +22,14 @@ from latentbandits.simulation.simulate import Metric, PolicyMaker, Results
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Figures = Mapping[str, "Figure"]
+"""Figures by name, as a report has them."""
+
 Policies = Mapping[str, AnyPolicy | PolicyMaker]
-J = TypeVar("J")
 K = TypeVar("K")
 R = TypeVar("R")
+Job = tuple[Any, ...]
+"""The arguments of one measurement."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,20 +49,22 @@ class Work:
     executor: Executor | None
     progress: Progress
 
-    def map(self, description: str, measure: Callable[[J], R], jobs: Sequence[J]) -> list[R]:
-        """Return `measure` of every job, in their order; each is a step of the progress."""
+    def map(self, description: str, measure: Callable[..., R], jobs: Sequence[Job]) -> list[R]:
+        """Return `measure(*job)` of every job, in their order; each is a step of the progress."""
         self.progress.start(description, len(jobs))
-        everywhere = map if self.executor is None else self.executor.map
+        found: Iterable[R] = starmap(measure, jobs)
+        if self.executor is not None:
+            found = self.executor.map(measure, *zip(*jobs, strict=True))
         results = []
-        for result in everywhere(measure, jobs):
+        for result in found:
             results.append(result)
             self.progress.advance(1)
         return results
 
     def map_groups(
-        self, description: str, measure: Callable[[J], R], jobs: Mapping[K, Sequence[J]]
+        self, description: str, measure: Callable[..., R], jobs: Mapping[K, Sequence[Job]]
     ) -> dict[K, list[R]]:
-        """Return `measure` of every job, by the group of the job."""
+        """Return `measure(*job)` of every job, by the group of the job."""
         results = iter(
             self.map(description, measure, [job for some in jobs.values() for job in some])
         )
@@ -128,7 +134,7 @@ class Experiment(ABC):
     def measure(self, work: Work) -> Report:
         """Return rows, claims, tables, and the settings that are not options."""
 
-    def draw(self, results: Mapping[str, Any]) -> Mapping[str, Figure]:
+    def draw(self, results: Mapping[str, Any]) -> Figures:
         """Return figures by name, of the content of results.json."""
         return {}
 

@@ -31,9 +31,6 @@ from latentbandits.report.report import Claim, Estimate, Report, Table, policy_t
 from latentbandits.simulation import Results, pool
 from latentbandits.simulation.simulate import WORST_SHARE, PolicyMaker, PolicyResult, makers
 
-__all__ = ["MovieLensExperiment"]
-
-
 # The settings of the paper's MovieLens experiment, and its policies.
 
 SETTING = "movielens-1m"

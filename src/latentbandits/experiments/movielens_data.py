@@ -228,31 +228,14 @@ def _check_folder(folder: Path, origin: str) -> None:
 
 
 def _read_ratings(path: Path) -> tuple[IntArray, IntArray, IntArray]:
-    """Read UserID::MovieID::Rating::Timestamp by a CSV reader; every other column is empty."""
+    """Read lines of the form UserID::MovieID::Rating::Timestamp in `ratings.dat`."""
     import polars
 
-    layout = f"{path} is not in the layout UserID::MovieID::Rating::Timestamp"
-    try:
-        with path.open("rb") as file:
-            first = file.readline()
-        if not first:
-            raise ValueError(f"{path} cannot be read: it is empty")
-        if first.count(b":") != 6:
-            raise ValueError(layout)
-        frame = polars.read_csv(
-            path,
-            separator=":",
-            has_header=False,
-            new_columns=["user", "_1", "movie", "_2", "rating", "_3", "timestamp"],
-            schema_overrides=[polars.Int64] * 7,
-            ignore_errors=True,
-            truncate_ragged_lines=True,
-        )
-    except (polars.exceptions.PolarsError, OSError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
-    if frame.width != 7:
-        raise ValueError(layout)
-    frame = frame.select("user", "movie", "rating")
+    from latentbandits.learning.logs.tables import TextFormat, read_file
+
+    names = ("user", "movie", "rating", "timestamp")
+    text = read_file(path, names, TextFormat(separator="::", columns=names))
+    frame = text.select(names[:3]).cast(polars.Int64, strict=False)
     bad = frame.select(
         polars.any_horizontal(polars.all().is_null()) | ~polars.col("rating").is_between(1, 5)
     ).to_series()
@@ -262,8 +245,7 @@ def _read_ratings(path: Path) -> tuple[IntArray, IntArray, IntArray]:
             f"{path}, line {line + 1}: not UserID::MovieID::Rating::Timestamp with a rating from "
             f"1 to 5 ({int(bad.sum())} such lines)"
         )
-    columns = (frame[name].to_numpy() for name in ("user", "movie", "rating"))
-    user, movie, rating = columns
+    user, movie, rating = (frame[name].to_numpy() for name in names[:3])
     return user, movie, rating
 
 

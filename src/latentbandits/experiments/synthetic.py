@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     import polars
     from matplotlib.figure import Figure
 
-__all__ = ["SyntheticExperiment"]
-
-
 # Claims of the paper about its synthetic experiment (Section 5.1), and further ones.
 
 GOOD, BAD = "sigma0=0.05", "sigma0=0.2"

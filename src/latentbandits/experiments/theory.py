@@ -20,9 +20,6 @@ from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Estimate, simulate
 from latentbandits.simulation.simulate import PolicyMaker
 
-__all__ = ["TheoryExperiment", "check_bounds", "claims", "regret_bound"]
-
-
 # The paper's regret bounds (Section 4.3).
 
 
@@ -132,9 +129,8 @@ def check_bounds(work: Work, runs: int = RUNS) -> list[BoundCheck]:
     """Check every theorem in every cell of the grid; no cell is longer than the horizon."""
     horizons = sorted({min(n, work.options.horizon) for n in HORIZONS})
     grid = product(N_STATES, N_ACTIONS, horizons, NOISES, (0.0, MODEL_NOISE))
-    cells = [Cell(*values) for values in grid]
-    check = partial(_check_cell, seed=work.options.seed, runs=runs)
-    return list(chain.from_iterable(work.map("regret bounds", check, cells)))
+    jobs = [(Cell(*values), work.options.seed, runs) for values in grid]
+    return list(chain.from_iterable(work.map("regret bounds", _check_cell, jobs)))
 
 
 def _check_cell(cell: Cell, seed: int, runs: int) -> list[BoundCheck]:
@@ -220,8 +216,7 @@ def _row(check: BoundCheck) -> dict[str, object]:
     return {
         "policy": check.policy,
         "setting": f"S={cell.n_states},K={cell.n_actions},n={cell.horizon},sigma={cell.noise:g}",
-        "regret": check.regret.mean,
-        "regret_stderr": check.regret.stderr,
+        **check.regret.row("regret"),
         "bound": check.bound,
         "uniform_regret": check.uniform,
         "informative": check.informative,

@@ -172,9 +172,7 @@ class Agent(Shown, Generic[Action]):
         features, mask = self._inputs(context, eligible)
         if user_features is not None:
             self._state(session_id, user_features)
-        belief = self._beliefs.get(session_id)
-        if belief is None:
-            belief = self._beliefs[session_id] = self._first_belief(session_id)
+        belief = self._beliefs[session_id] = self._belief(session_id)
         if length is not None:
             shown = decide_list(
                 self.policy, belief, features, self._rng, length, self.click_model, eligible=mask
@@ -239,9 +237,7 @@ class Agent(Shown, Generic[Action]):
                 f"agent.update(agent.decide(session_id), reward=...); got {chosen!r}"
             )
         session_id = chosen.session_id
-        belief = self._beliefs.get(session_id)
-        if belief is None:  # the session was forgotten after its decision
-            belief = self._first_belief(session_id)
+        belief = self._belief(session_id)  # a new one if the session was forgotten meanwhile
         policy, context, rewards = self.policy, chosen.context, np.array([reward], np.float64)
         if isinstance(chosen, ChosenList):
             after = update_list(policy, belief, context, chosen.decision, rewards, self.click_model)
@@ -269,10 +265,7 @@ class Agent(Shown, Generic[Action]):
 
     def state_probabilities(self, session_id: Hashable) -> FloatArray:
         """Return P(s) of one session, `(n_states,)`."""
-        belief = self._beliefs.get(session_id)
-        if belief is None:
-            belief = self._first_belief(session_id)
-        probabilities = self.policy.state_probabilities(belief)
+        probabilities = self.policy.state_probabilities(self._belief(session_id))
         if probabilities is None:
             raise TypeError(
                 f"{self.policy.name} has no method state_probabilities: it keeps no "
@@ -346,7 +339,10 @@ class Agent(Shown, Generic[Action]):
             gate.check(user)
         self._users[session_id] = dict(user)
 
-    def _first_belief(self, session_id: Hashable) -> Any:
+    def _belief(self, session_id: Hashable) -> Any:
+        """Return the belief of a session, or that of its start; nothing is stored."""
+        if session_id in self._beliefs:
+            return self._beliefs[session_id]
         user = self._users.get(session_id)
         return self.policy.init(1) if user is None else begin(self.policy, [user])
 

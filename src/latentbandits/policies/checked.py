@@ -149,9 +149,11 @@ class CheckedPolicy(Policy[BeliefT], ABC):
         return ActionProbabilities(np.full(shape, np.nan), "none")
 
     def _with_propensity(
-        self, belief: BeliefT, asked: Asked, action: IntArray, state: IntArray
+        self, belief: BeliefT, asked: Asked, action: IntArray, state: IntArray, propensity: bool
     ) -> Choice:
-        """Return a choice with its propensity by `_probabilities`."""
+        """Return a choice; if `propensity` is wanted, with that of `_probabilities`."""
+        if not propensity:
+            return Choice(action, state, None, "none")
         probabilities = self._probabilities(belief, asked)
         if probabilities.kind == "none":
             return Choice(action, state, None, "none")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latentbandits.report.report import Estimate
+from latentbandits.report.report import Estimate, estimate_in
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,8 +47,8 @@ def estimates(rows: Iterable[Mapping[str, Any]], metric: str) -> dict[str, dict[
     """
     by_setting: dict[str, dict[str, Estimate]] = {}
     for row in rows:
-        pair = (np.nan if row[key] is None else row[key] for key in (metric, f"{metric}_stderr"))
-        by_setting.setdefault(row["setting"], {})[row["policy"]] = Estimate(*pair)
+        by_policy = by_setting.setdefault(row["setting"], {})
+        by_policy[row["policy"]] = estimate_in(row, metric)
     return by_setting
 
 

@@ -48,6 +48,10 @@ class Estimate(NamedTuple):
         digits = max(0, 1 - math.floor(math.log10(self.stderr)))
         return f"{self.mean:{sign}.{digits}f} ±{self.stderr:.{digits}f}"
 
+    def row(self, name: str) -> dict[str, float]:
+        """Return the two numbers as columns of a row of results.json."""
+        return {name: self.mean, f"{name}_stderr": self.stderr}
+
     @classmethod
     def from_values(cls, values: FloatArray, n_groups: int = 1) -> Estimate:
         """Estimate the mean of `values`, which are `n_groups` consecutive groups of equal size.
@@ -64,6 +68,16 @@ class Estimate(NamedTuple):
             return cls(float(values.mean()), math.sqrt(within))
         between = float(groups.mean(axis=1).var(ddof=1)) / n_groups
         return cls(float(values.mean()), math.sqrt(max(between, within) if n > 1 else between))
+
+
+def estimate_in(row: Mapping[str, Any], name: str) -> Estimate:
+    """Return the estimate of this name in a row of results.json; NaN where it has null.
+
+    >>> print(estimate_in({"regret": 2.0, "regret_stderr": 0.1}, "regret"))
+    2.00 ±0.10
+    """
+    numbers = (row[key] for key in (name, f"{name}_stderr"))
+    return Estimate(*(math.nan if number is None else number for number in numbers))
 
 
 class Claim(NamedTuple):

@@ -421,7 +421,7 @@ class PolicyResult:
         for name in ("regret", "reward", "worst_decile_reward", "first_rounds_reward",
                      "last_rounds_reward"):  # fmt: skip
             estimate: Estimate = getattr(self, name)
-            row |= {name: estimate.mean, f"{name}_stderr": estimate.stderr}
+            row |= estimate.row(name)
         return row | {"first_rounds": self.windows.first, "last_rounds": self.windows.last}
 
 

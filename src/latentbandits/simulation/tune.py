@@ -115,17 +115,14 @@ class Tuning:
         """Return the tuning as plain values, for results.json."""
         return {
             "winner": self.winner,
-            "margin": self.margin.mean,
-            "margin_stderr": self.margin.stderr,
+            **self.margin.row("margin"),
             "decisions": self.rounds,
             "seconds": round(self.seconds, 2),
             "table": [
                 {
                     "policy": row.policy,
-                    "regret": row.regret.mean,
-                    "regret_stderr": row.regret.stderr,
-                    "behind": row.behind.mean,
-                    "behind_stderr": row.behind.stderr,
+                    **row.regret.row("regret"),
+                    **row.behind.row("behind"),
                     "users": row.users,
                 }
                 for row in self.table

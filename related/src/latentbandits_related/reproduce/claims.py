@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from latentbandits.experiments.experiment import BySetting, Checkable, Order
-from latentbandits.report.report import Claim, Estimate
+from latentbandits.report.report import Claim
 from latentbandits.simulation import Results
 from latentbandits_related.reproduce.clustering import PHASED
 from latentbandits_related.reproduce.factorisation import KNOWN
@@ -127,7 +127,10 @@ def agreement(table: str, column: Column, results: Results) -> Claim:
     """
     references = _references(column, results)
     away = {name: abs(results[name].regret.mean - row.mean) for name, row in references.items()}
-    shares = {name: away[name] / _margin(results[name].regret, references[name]) for name in away}
+    shares = {
+        name: away[name] / _least_difference(results[name].regret.stderr, row, row.runs)
+        for name, row in references.items()
+    }
     name = max(shares, key=lambda name: shares[name])
     row = references[name]
     measured = f"largest: {name} {results[name].regret}, there {row.mean:g} ±{row.stderr:g}"
@@ -157,7 +160,8 @@ def same_order(table: str, column: Column, results: Results) -> Claim:
         (low, high)
         for low, one in references.items()
         for high, other in references.items()
-        if one.mean < other.mean and other.mean - one.mean > _gap(one, other)
+        if one.mean < other.mean
+        and other.mean - one.mean > _least_difference(one.stderr, other, min(one.runs, other.runs))
     ]
     wrong = [
         f"{low} {results[low].regret} above {high} {results[high].regret}"
@@ -173,12 +177,7 @@ def same_order(table: str, column: Column, results: Results) -> Claim:
     )
 
 
-def _gap(one: Reference, other: Reference) -> float:
-    errors = STANDARD_ERRORS * math.hypot(one.stderr, other.stderr)
-    few = min(one.runs, other.runs) < MANY_RUNS
-    return max(errors, FEW_RUNS * other.mean) if few else errors
-
-
-def _margin(regret: Estimate, row: Reference) -> float:
-    errors = STANDARD_ERRORS * math.hypot(regret.stderr, row.stderr)
-    return errors if row.runs >= MANY_RUNS else max(errors, FEW_RUNS * row.mean)
+def _least_difference(stderr: float, other: Reference, runs: int) -> float:
+    """Return the difference from `other` beyond which a mean of this error is another one."""
+    errors = STANDARD_ERRORS * math.hypot(stderr, other.stderr)
+    return errors if runs >= MANY_RUNS else max(errors, FEW_RUNS * other.mean)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentbandits.experiments.experiment import Experiment, Work, policy_rows
+from latentbandits.experiments.experiment import Experiment, Work, metric_table, policy_rows
 from latentbandits.options import Option, choose
 from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
@@ -122,20 +121,16 @@ def play_row(
 
 
 def _play(table: RelatedTable, columns: list[Column], work: Work) -> dict[str, Results]:
-    jobs = [(column.name, row) for column in columns for row in column.rows]
     fixed = work.options.quick, work.options.seed, work.options.keep
-    play = partial(_play_job, table.name, *fixed)
-    results: dict[str, dict[str, PolicyResult]] = {column.name: {} for column in columns}
-    played = work.map(f"related, table {table.name}", play, jobs)
-    for (column, row), result in zip(jobs, played, strict=True):
-        results[column][row] = result
-    return {name: Results(rows) for name, rows in results.items()}
-
-
-def _play_job(
-    table: str, quick: bool, seed: int, keep: Path | None, job: tuple[str, str]
-) -> PolicyResult:
-    return play_row(table, *job, quick, seed, keep)
+    jobs = {
+        column.name: [(table.name, column.name, row, *fixed) for row in column.rows]
+        for column in columns
+    }
+    played = work.map_groups(f"related, table {table.name}", play_row, jobs)
+    return {
+        column.name: Results(dict(zip(column.rows, played[column.name], strict=True)))
+        for column in columns
+    }
 
 
 def _tables(
@@ -143,12 +138,8 @@ def _tables(
 ) -> list[Table]:
     """Return regret by policy and problem; with quarters, one table per problem."""
     if not table.quarters:
-        names = list(dict.fromkeys(name for column in columns for name in column.rows))
-        body = [
-            (name, *(_cell(results[column.name], name) for column in columns)) for name in names
-        ]
-        heads = [f"{column.name} ({column.runs} runs)" for column in columns]
-        return [Table(f"({table.name}) {table.title}: regret", ("policy", *heads), body)]
+        by_head = {f"{one.name} ({one.runs} runs)": results[one.name] for one in columns}
+        return [metric_table(f"({table.name}) {table.title}: regret", by_head, "regret")]
     tables = []
     for column in columns:
         body = []
@@ -160,10 +151,6 @@ def _tables(
         title = f"({table.name}) {table.title}: {column.name}, {column.runs} runs, regret up to"
         tables.append(Table(title, ("policy", "T/4", "T/2", "3T/4", f"T={column.horizon}"), body))
     return tables
-
-
-def _cell(results: Results, name: str) -> str:
-    return str(results[name].regret) if name in results else ""
 
 
 _WORDS = {

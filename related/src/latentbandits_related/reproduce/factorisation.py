@@ -9,6 +9,7 @@ import numpy as np
 
 from latentbandits.environments import Population
 from latentbandits.environments.population import Crowd
+from latentbandits.learning.linear.completion import complete
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.policies import TS, UCB1, mmTS
@@ -16,7 +17,6 @@ from latentbandits.policies.protocol import AnyPolicy
 from latentbandits_related.nmf import NMFBandit
 from latentbandits_related.particle_mf import Factor, ParticleMF
 from latentbandits_related.per_user import PerUser
-from latentbandits_related.reproduce.baselines import RidgeALS
 from latentbandits_related.reproduce.table import Column, Reference, RelatedTable, Row, always
 
 USERS, ITEMS, RANK, NOISE, ROUNDS = 50, 60, 3, 0.25, 10_000
@@ -35,6 +35,37 @@ class PrintedParticleMF(ParticleMF):
     def _variance(self, factor: Factor, spread: FloatArray, row: FloatArray) -> FloatArray:
         quadratic = (row[..., None, :] @ factor.precision @ row[..., None])[..., 0, 0]
         return 1 / self.noise**2 + quadratic
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeALS(NMFBandit):
+    """Epsilon-greedy on a completion of all cells by alternating ridge regressions.
+
+    Epsilon and the times of refits are those of `NMFBandit`, but every user explores all items, and
+    the estimate uses all cells, weighted by how often they were played.
+    """
+
+    ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "_probe_users", np.arange(self.n_users))
+
+    def _fit(self, counts: FloatArray, sums: FloatArray) -> FloatArray:
+        user, item = np.nonzero(counts)
+        played = counts[user, item]
+        fit = complete(
+            user,
+            item,
+            sums[user, item] / played,
+            rank=self.rank,
+            reg=self.ridge,
+            weights=played,
+            n_users=self.n_users,
+            n_actions=self.n_items,
+            threads=1,
+        )
+        return np.asarray(fit.user_vectors @ fit.action_vectors.T, np.float64)
 
 
 def columns(quick: bool) -> list[Column]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -38,9 +38,7 @@ class Rescaled:
         runs = self.problem.start(n_runs, horizon, rng)
         level = rng.uniform(-0.3, 0.3, size=(n_runs, 1, 1))
         scale = rng.uniform(0.3, 1.7, size=(n_runs, 1, 1))
-        return SyntheticInstances(
-            0.5 + level + scale * (runs.means - 0.5), runs.model, runs.state, runs.noise
-        )
+        return replace(runs, means=0.5 + level + scale * (runs.means - 0.5))
 
 
 def wide_mmts(model: GaussianArms) -> mmTS:

@@ -247,7 +247,7 @@ class Log1pRewards(TransformedRewards):
     )
     transform: ClassVar[str] = "log1p"
     least: ClassVar[float] = -1 + 1e-9
-    support: ClassVar[Interval] = Interval(low=-1.0)
+    support: ClassVar[Interval] = Interval(low=-1.0, low_is_open=True)
 
     def __init__(
         self, model: Model, smearing: ArrayLike | None = None, level: float | None = None

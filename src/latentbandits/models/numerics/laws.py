@@ -43,7 +43,7 @@ class Support(Protocol):
 
 @dataclass(frozen=True)
 class Interval:
-    """All numbers from `low` to `high`, both included.
+    """All numbers from `low` to `high`, both included unless `low_is_open`.
 
     `atoms` are rewards with a probability instead of a density.
 
@@ -56,9 +56,11 @@ class Interval:
     low: float = -np.inf
     high: float = np.inf
     atoms: tuple[float, ...] = ()
+    low_is_open: bool = False
 
     def contains(self, reward: FloatArray) -> BoolArray:
-        return (reward >= self.low) & (reward <= self.high)
+        above = reward > self.low if self.low_is_open else reward >= self.low
+        return above & (reward <= self.high)
 
     @property
     def bounds(self) -> tuple[float, float] | None:

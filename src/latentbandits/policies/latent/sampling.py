@@ -60,9 +60,7 @@ class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
         state = joint.sample(self._log_weights(belief), asked.rng)
         rewards = self._draw_rewards(belief, asked.context, state, asked.rng)
         action = decision.pick_best(rewards, asked.eligible, asked.rng)
-        if not propensity:
-            return Choice(action, state, None, "none")
-        return self._with_propensity(belief, asked, action, state)
+        return self._with_propensity(belief, asked, action, state, propensity)
 
     def _probabilities(self, belief: WeightedBeliefT, asked: Asked) -> ActionProbabilities:
         """Return sum_s P(s) 1{a is best in s}, ties split: exact if the parameters are known."""

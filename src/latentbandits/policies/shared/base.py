@@ -14,7 +14,7 @@ import numpy as np
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.visit import Visit, check_visit
 from latentbandits.policies import decision
-from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, LargestScore
+from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, LargestScore, Outcome
 from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.protocol import BeliefT
 
@@ -42,6 +42,22 @@ class ScoredPopulation(LargestScore[BeliefT], PopulationPolicy[BeliefT], ABC):
     """A population policy that plays the largest of its scores, ties at random."""
 
 
+class ServedByOthers(PopulationPolicy[BeliefT], ABC):
+    """A population policy that serves each user by a policy of one session."""
+
+    @abstractmethod
+    def _serving(self, belief: BeliefT, user: IntArray) -> tuple[CheckedPolicy[Any], Any]:
+        """Return the policy of one session, and its belief about each user who asks."""
+
+    def _choose(self, belief: BeliefT, asked: Asked, propensity: bool) -> Choice:
+        policy, of_user = self._serving(belief, asked.context.user)
+        return policy._choose(of_user, asked._replace(context=asked.context.features), propensity)
+
+    def _probabilities(self, belief: BeliefT, asked: Asked) -> ActionProbabilities:
+        policy, of_user = self._serving(belief, asked.context.user)
+        return policy._probabilities(of_user, asked._replace(context=asked.context.features))
+
+
 class SampledPopulation(PopulationPolicy[BeliefT], ABC):
     """A population policy that plays the best action of one draw of mean rewards.
 
@@ -58,9 +74,7 @@ class SampledPopulation(PopulationPolicy[BeliefT], ABC):
 
     def _choose(self, belief: BeliefT, asked: Asked, propensity: bool) -> Choice:
         action, state = (drawn[:, 0] for drawn in self.sample_actions(belief, asked, 1))
-        if not propensity:
-            return Choice(action, state, None, "none")
-        return self._with_propensity(belief, asked, action, state)
+        return self._with_propensity(belief, asked, action, state, propensity)
 
     def sample_actions(
         self, belief: BeliefT, asked: Asked, draws: int
@@ -91,6 +105,12 @@ def empty_sums(n_features: int) -> Sums:
 def add_to_sums(sums: Sums, x: FloatArray, reward: FloatArray) -> Sums:
     """Add one reward to the sums of one user in each of B populations."""
     return Sums(sums.gram + x[:, :, None] * x[:, None, :], sums.products + x * reward[:, None])
+
+
+def played_features(outcome: Outcome) -> FloatArray:
+    """Return the features of each population's action, `(B, d)`."""
+    features: FloatArray = outcome.context.features
+    return features[np.arange(len(outcome.action)), outcome.action]
 
 
 def invert(matrices: FloatArray) -> FloatArray:

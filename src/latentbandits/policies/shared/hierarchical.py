@@ -28,6 +28,7 @@ from latentbandits.policies.shared.base import (
     add_to_sums,
     empty_sums,
     invert,
+    played_features,
 )
 
 
@@ -109,7 +110,7 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
         return gram - taken[:, :, :-1], products - taken[:, :, -1]
 
     def _learn(self, belief: HierBelief, outcome: Outcome) -> HierBelief:
-        x = outcome.context.features[np.arange(len(outcome.action)), outcome.action]
+        x = played_features(outcome)
         before = chunks.take(belief.users, outcome.context.user)
         after = add_to_sums(before, x, outcome.reward)
         both = Sums(*(np.concatenate(pair) for pair in zip(before, after, strict=True)))

@@ -17,11 +17,10 @@ from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian, UserSums
 from latentbandits.models.protocol import FromUserSums
-from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, JointPolicy, Outcome
+from latentbandits.policies.checked import CheckedPolicy, JointPolicy, Outcome
 from latentbandits.policies.classic import LinUCB
-from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.shared import chunks
-from latentbandits.policies.shared.base import PopulationPolicy
+from latentbandits.policies.shared.base import ServedByOthers, played_features
 
 SumsLearner: TypeAlias = Callable[[UserSums], LinearGaussian]
 """A function from the sums of one population's users to a model; it has its own seed."""
@@ -44,7 +43,7 @@ class PhasedBelief(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Phased(PopulationPolicy[PhasedBelief]):
+class Phased(ServedByOthers[PhasedBelief]):
     """Zhou & Brunskill's plan (2016): `start`, then the policy `deploy(learner(sums))`, refitted.
 
     When the rounds of the population reach `first`, and every `factor` times as many,
@@ -117,30 +116,19 @@ class Phased(PopulationPolicy[PhasedBelief]):
         policy: CheckedPolicy[Any] = self._memo["policy"]
         return policy
 
-    def _user_belief(self, policy: Any, belief: PhasedBelief, user: IntArray) -> Any:
-        """Return the belief of `policy` about each user after all of the user's rounds."""
+    def _serving(self, belief: PhasedBelief, user: IntArray) -> tuple[CheckedPolicy[Any], Any]:
+        """Return the policy of this phase, and its belief about each user after all rounds."""
+        policy: Any = self._policy(belief)
         if belief.kept and belief.weights.shape[1] > 0:
-            return chunks.take(belief.kept, user)
+            return policy, chunks.take(belief.kept, user)
         sums = chunks.take(belief.users, user)
         log_evidence, posterior = policy.model.condition_on_sums(sums)
         if isinstance(policy, LinUCB):
-            return posterior
-        return JointBelief(policy.model.log_state_prior + log_evidence, posterior)
-
-    def _choose(self, belief: PhasedBelief, asked: Asked, propensity: bool) -> Choice:
-        policy = self._policy(belief)
-        user_belief = self._user_belief(policy, belief, asked.context.user)
-        return policy._choose(
-            user_belief, asked._replace(context=asked.context.features), propensity
-        )
-
-    def _probabilities(self, belief: PhasedBelief, asked: Asked) -> ActionProbabilities:
-        policy = self._policy(belief)
-        user_belief = self._user_belief(policy, belief, asked.context.user)
-        return policy._probabilities(user_belief, asked._replace(context=asked.context.features))
+            return policy, posterior
+        return policy, JointBelief(policy.model.log_state_prior + log_evidence, posterior)
 
     def _learn(self, belief: PhasedBelief, outcome: Outcome) -> PhasedBelief:
-        x = outcome.context.features[np.arange(len(outcome.action)), outcome.action]
+        x = played_features(outcome)
         before = chunks.take(belief.users, outcome.context.user)
         after = UserSums(
             before.gram + x[:, :, None] * x[:, None, :],
