@@ -78,11 +78,16 @@ def test_every_benchmark_returns_a_report():
     assert returned == dict.fromkeys(returned, Report)
 
 
-def test_a_benchmark_that_stops_lets_the_others_run(monkeypatch, capsys, tmp_path):
-    def broken():
-        raise RuntimeError("the server did not start")
+def broken():
+    raise RuntimeError("the server did not start")
 
-    benchmarks = {"broken": broken, "sound": lambda: Report("A sound one")}
+
+def sound():
+    return Report("A sound one")
+
+
+def test_a_benchmark_that_stops_lets_the_others_run(monkeypatch, capsys, tmp_path):
+    benchmarks = {"broken": broken, "sound": sound}
     monkeypatch.setattr("benchmarks.__main__.discover", lambda: benchmarks)
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--out", str(tmp_path)])
     assert main() == 1

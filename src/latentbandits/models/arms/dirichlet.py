@@ -136,7 +136,8 @@ def _rejected(d: Floats, y: Floats, uniform: Floats, unsure: IntArray) -> IntArr
     y = np.maximum(y[unsure].astype(np.float64), -1)
     with np.errstate(divide="ignore"):  # log 0 at y = -1, where the acceptance probability is zero
         h = y * (3 + y * (y - 1.5)) - 3 * np.log(1 + y)
-    return unsure[uniform[unsure] >= np.exp(-d[unsure] * h)]
+    rejected: IntArray = unsure[uniform[unsure] >= np.exp(-d[unsure] * h)]
+    return rejected
 
 
 # Rewards with finitely many values and Dirichlet priors: clicks, stars, priced outcomes.
