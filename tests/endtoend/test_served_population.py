@@ -79,12 +79,12 @@ def test_all_users_of_a_session_share_one_belief():
     told, ids = serve(engine, "shop", visits(23, ["ann", "ben", "cy"]))
     expected = belief_of(told)
     with engine.transaction():
-        live = engine.session("shop").live
+        live = engine.latest("shop")[0]
         np.testing.assert_allclose(live.belief.precision, expected.precision)
         np.testing.assert_allclose(live.belief.information, expected.information)
         np.testing.assert_allclose(live.belief.users[0].gram, expected.users[0].gram)
         engine.sessions.clear()  # from the snapshot and the log
-        again = engine.session("shop").live
+        again = engine.latest("shop")[0]
         np.testing.assert_allclose(again.belief.precision, expected.precision)
         first = engine.recompute(ids[11])
         assert engine.batch.decision(ids[11]).action == first.action

@@ -237,7 +237,7 @@ def test_a_rollback_keeps_the_cache(tmp_path: Path) -> None:
     store.fail = False
     assert len(driver.engine.sessions) == 5  # all but the one that the transaction touched
     driver.engine.batch.begin()
-    driver.engine.session("b")
+    driver.engine.latest("b")
     driver.engine.batch.rollback()
     assert len(driver.engine.sessions) == 5
     assert driver.ask("a").round == 4

@@ -132,7 +132,7 @@ def test_asking_for_an_expired_session_ends_it_for_good(tmp_path: Path) -> None:
     driver.ask("ann")
     driver.clock.now += 101_000
     with driver.engine.transaction(), pytest.raises(NotFound):
-        driver.engine.session("ann")
+        driver.engine.latest("ann")
     store.close()
     store = SqliteStore(tmp_path / "s.sqlite")
     again = Driver(ARMS, store, session_ttl=100.0)

@@ -63,7 +63,7 @@ def answer(decided: Decided, rewards: list[float]) -> dict[str, Any]:
 
 def belief(service: Driver, session: str = "ann") -> Any:
     with service.engine.transaction():
-        return service.engine.session(session).live.belief
+        return service.engine.latest(session)[0].belief
 
 
 def assert_same(one: Any, other: Any, tolerance: float = 1e-12) -> None:
@@ -77,7 +77,7 @@ def assert_same(one: Any, other: Any, tolerance: float = 1e-12) -> None:
 def updated(service: Driver, lists: list[tuple[Decided, list[float | None]]]) -> Any:
     """Return the belief after these lists by `update_list`."""
     with service.engine.transaction():
-        live = service.engine.session("ann").live
+        live = service.engine.latest("ann")[0]
     policy = live.policy
     after = policy.init(1)
     for decided, rewards in lists:
@@ -136,7 +136,7 @@ def test_a_list_of_one_is_decided_as_one_action() -> None:
     engine = service.engine
     with engine.transaction():
         row = engine.store.decision(int(decided.decision_id[:16], 16))
-        live = engine.session("ann").live
+        live = engine.latest("ann")[0]
         request = DecisionRequest("ann")
         single_row = msgspec.structs.replace(row, click_model=None)
         single = engine.batch.recompute(live, request, single_row)
@@ -328,7 +328,7 @@ def test_lists_survive_a_change_of_models_and_actions_that_it_lacks() -> None:
     assert service.ask(length=2).click_model == "each"
     assert tell(service, waiting, clicked=waiting.shown[0]) == "applied"
     with service.engine.transaction():
-        live = service.engine.session("ann").live
+        live = service.engine.latest("ann")[0]
     assert live.served.is_grown  # it has rewards of actions that `fewer` lacks
     expected = live.policy.init(1)
     for one, rewards in ((decided, [0, 0, 0, 0, 1]), (waiting, [1, None, None])):

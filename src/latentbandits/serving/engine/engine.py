@@ -6,7 +6,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -49,7 +49,7 @@ from latentbandits.serving.records import (
 from latentbandits.serving.settings import TRIAL, EngineSettings
 from latentbandits.serving.stores.protocol import STORE_ID, Store
 
-__all__ = ["Engine", "EngineSettings", "SessionDetails", "answer_of"]
+__all__ = ["Engine", "EngineSettings", "answer_of"]
 
 DEFAULTS = EngineSettings()
 _log = logging.getLogger(__name__)
@@ -60,13 +60,6 @@ _TOKENS = b"tokens of rewards from browsers"
 _DEFAULTS = "defaults_position"
 _PRUNING = 3_600_000  # milliseconds between two prunings of the models
 _HISTORY = 1_000  # largest number of a session's rounds that are shown
-
-
-class SessionDetails(NamedTuple):
-    """A session with its belief and its latest decisions."""
-
-    live: Live
-    decisions: list[tuple[RewardedDecision, bool]]  # whether its model lacks the chosen action
 
 
 class Engine:
@@ -309,11 +302,6 @@ class Engine:
         return answer
 
     # sessions
-
-    def session(self, name: str, most: int = _HISTORY) -> SessionDetails:
-        """Return a session with its belief and its latest decisions, `most` at most."""
-        live, orders = self.latest(name, most)
-        return SessionDetails(live, self.history(orders))
 
     def latest(self, name: str, most: int = _HISTORY) -> tuple[Live, list[int]]:
         """Return a session and the orders of its latest decisions, `most` at most."""
