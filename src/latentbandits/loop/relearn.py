@@ -8,7 +8,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,9 @@ ASKED = (
 """The settings that a verdict depends on."""
 
 
+FIT_OPTIONS = FitOptions(bootstrap=0)
+
+
 @dataclass(frozen=True)
 class Settings:
     """Settings of the loop; the command line documents them."""
@@ -85,7 +88,6 @@ class Settings:
     models: Path  # the service's models folder
     policy: str | None = None  # None: the candidate's recommended one
     with_logs: tuple[str, ...] = ()
-    columns: dict[str, Any] = field(default_factory=dict)  # columns of `with_logs`
     margin: float = 0.0
     compared: float = 0.5  # share of a typical session without which there is no decision
     level: float = 0.95
@@ -96,9 +98,7 @@ class Settings:
     half_life: timedelta | None = None
     keep: int = 5
     dry_run: bool = False
-    bootstrap: int = 0
-    fit_options: dict[str, Any] = field(default_factory=dict)
-    earlier: tuple[Any, Catalogue | None] | None = None  # the model that a fit starts from
+    fit_options: FitOptions = FIT_OPTIONS  # its columns are those of `with_logs`
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -171,29 +171,17 @@ class Model:
         return replace(self, model=model, catalogue=catalogue)
 
 
-Learn = Callable[[Sequence[str], Settings, Progress | None], Fit]
-"""A function from paths of logs to a fit; tests plant broken ones."""
-
-
-def learn(paths: Sequence[str], settings: Settings, progress: Progress | None) -> Fit:
-    """Fit a candidate to old logs and the training part of the service's log."""
-    options = FitOptions(
-        **settings.columns,
-        unrewarded=settings.unrewarded,
-        bootstrap=settings.bootstrap,
-        earlier=settings.earlier,
-        seed=settings.seed,
-        **settings.fit_options,
-    )
-    return fit(list(paths), options, progress=progress)
-
-
 class Relearner:
     """Runs the loop in a work folder. A crash at any point leaves the service as it was."""
 
     def __init__(
-        self, settings: Settings, service: Client, source: Source, learner: Learn = learn
+        self,
+        settings: Settings,
+        service: Client,
+        source: Source,
+        learner: Callable[..., Fit] = fit,
     ) -> None:
+        """Learn candidates by `learner`, which takes what `fit` takes; tests plant broken ones."""
         self.settings = settings
         self.records = Records(settings.work)
         self._service = service
@@ -295,27 +283,30 @@ class Relearner:
         Without a `policy` the fit judges which one is best.
         """
         notes = None if policy is None else {"recommended_policy": policy}
-        settings = replace(self.settings, earlier=(current.model, current.catalogue))
-        if policy is not None:
-            settings = replace(settings, fit_options=settings.fit_options | {"assess": False})
+        settings = self.settings
+        options = replace(
+            settings.fit_options,
+            unrewarded=settings.unrewarded,
+            earlier=(current.model, current.catalogue),
+            seed=settings.seed,
+            assess=policy is None,
+        )
         columns = ["decision_id", "session", "action", "reward", "time"]
         older = list(settings.with_logs)
         with own_folder(settings.work, _TRAINING) as scratch:
             gap = getattr(current.model, "session_gap", None)
             if gap is not None and all("time" in column_names(log) for log in older):
-                pauses = {"order": "time", "session_gap": gap}
-                settings = replace(settings, fit_options=settings.fit_options | pauses)
+                options = replace(options, order="time", session_gap=gap)
             if current.brings_features:
                 columns += ["features", "index"]
-                options = settings.fit_options | {"features": ["features"]}
-                settings = replace(settings, earlier=None, fit_options=options)
+                options = replace(options, earlier=None, features=["features"])
                 older = [
-                    encode_log(log, settings.columns, current.model, scratch / f"{i}.parquet")
+                    encode_log(log, options, current.model, scratch / f"{i}.parquet")
                     for i, log in enumerate(older)
                 ]
             path = scratch / "training.parquet"
             training.select(columns).write_parquet(path)
-            result = self._learn([*older, str(path)], settings, progress)
+            result = self._learn([*older, str(path)], options, progress=progress)
         if current.brings_features:
             result = keep_names(result, current.model)
         save_fit(result, folder, notes)
