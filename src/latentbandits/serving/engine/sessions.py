@@ -311,20 +311,17 @@ class Restoring:
         self._store = store
         self._library = library
         self._keep = keep
-        self._partial: dict[int, Live] = {}  # sessions whose replay is under way
-        # The rows of sessions that it goes on with, and the rewards that it learns next.
-        self._upcoming: dict[int, tuple[SessionRow, Iterator[RewardedDecision]]] = {}
+        # Sessions whose replay is under way, and the rewards that each learns next.
+        self._partial: dict[int, tuple[Live, Iterator[RewardedDecision] | None]] = {}
         self._short: dict[int, int] = {}  # last order of sessions whose log lacks rewards
 
     def forget(self, key: int) -> None:
         """Give up the replay of a session, if one is under way."""
         self._partial.pop(key, None)
-        self._upcoming.pop(key, None)
 
     def clear(self) -> None:
         """Give up all replays that are under way."""
         self._partial.clear()
-        self._upcoming.clear()
 
     def restore(self, row: SessionRow, cached: Live | None) -> Live:
         """Return the session of `row` with its belief, and keep it; `cached` may be outdated."""
@@ -348,7 +345,7 @@ class Restoring:
         if self.deferring and row.rewards - start.learned > SLICE:
             if self._short.get(row.key) == row.last_order:
                 raise _too_short(row)
-            self._partial[row.key] = start
+            self._partial[row.key] = start, None
             raise Rebuilding(row.key)
 
     def _complete(self, start: Live, rows: Sequence[RewardedDecision]) -> Live:
@@ -368,7 +365,8 @@ class Restoring:
 
     def _nearest(self, row: SessionRow, cached: Live | None) -> Live:
         """Return the belief from which the least is to be replayed."""
-        for candidate in (self._partial.get(row.key), cached):
+        partial, _ = self._partial.get(row.key, (None, None))
+        for candidate in (partial, cached):
             if candidate is not None and candidate.fits(row) and candidate.learned <= row.rewards:
                 return candidate
         fresh = self.fresh(row)
@@ -435,21 +433,20 @@ class Restoring:
 
         It goes on for some seconds, or until it is `interrupted`, but learns one reward at least.
         """
-        live = self._nearest(row, cached)._replace(row=row)
         end = time.perf_counter() + seconds
-        before, rows = self._upcoming.pop(row.key, (None, iter(())))
-        if before != row or row.key not in self._partial:
+        live, rows = self._partial.get(row.key, (None, None))
+        if live is None or rows is None or live.row != row:
+            live = self._nearest(row, cached)._replace(row=row)
             rows = self._after(row, live.learned_to)
+        self._partial[row.key] = live, None  # where the store fails, they are read again
         for one in rows:
             grown = self._grown_for(live, [one])
             if grown is not None:
-                self.forget(row.key)
-                self._partial[row.key] = grown
+                self._partial[row.key] = grown, None
                 return False
             live = self._learned(live, [one])
             if (interrupted is not None and interrupted()) or time.perf_counter() > end:
-                self._partial[row.key] = live
-                self._upcoming[row.key] = row, rows
+                self._partial[row.key] = live, rows
                 return False
         self.forget(row.key)
         if live.learned == row.rewards:

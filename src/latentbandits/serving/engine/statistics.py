@@ -7,7 +7,9 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from itertools import zip_longest
+from typing import Any
 
 import msgspec
 
@@ -269,37 +271,22 @@ def entropy(probabilities: Iterable[float]) -> float:
 
 
 def combined(parts: Sequence[Statistics]) -> Statistics:
-    """Return the totals of several processes that share a store."""
-    if len(parts) == 1:
-        return parts[0]
-    total = Statistics()
-    for part in parts:
-        for name, group in part.groups.items():
-            _add(total.groups.setdefault(name, GroupTotals()), group)
-        for name, days in part.days.items():
-            of_group = total.days.setdefault(name, {})
-            for day, one in days.items():
-                _add(of_group.setdefault(day, GroupTotals()), one)
-        for name, tally in part.tallies.items():
-            _add(total.tallies.setdefault(name, Tally()), tally)
-        for name, times in part.counts.items():
-            total.count(name, times)
-        for name, shares in part.shares.items():
-            total.move_share(name, [], shares)
-    return total
+    """Return the totals of several processes that share a store: to be shown, not continued."""
+    return reduce(_sum, parts)
 
 
-def _add(total: msgspec.Struct, part: msgspec.Struct) -> None:
-    for name in part.__struct_fields__:
-        if name == "rounds":
-            assert isinstance(total, GroupTotals)
-            assert isinstance(part, GroupTotals)
-            for number, one in enumerate(part.rounds, 1):
-                into = total.round(number)
-                assert into is not None
-                _add(into, one)
-        else:
-            setattr(total, name, getattr(total, name) + getattr(part, name))
+def _sum(one: Any, other: Any) -> Any:
+    """Return the sum of two totals: number by number, whatever they are made of."""
+    if one is None or other is None:
+        return other if one is None else one
+    if isinstance(one, msgspec.Struct):
+        pairs = zip(msgspec.structs.astuple(one), msgspec.structs.astuple(other), strict=True)
+        return type(one)(*(_sum(*pair) for pair in pairs))
+    if isinstance(one, dict):
+        return {name: _sum(one.get(name), other.get(name)) for name in {**one, **other}}
+    if isinstance(one, list):
+        return [_sum(*pair) for pair in zip_longest(one, other)]
+    return one + other
 
 
 class Rates:

@@ -112,7 +112,12 @@ def _routed(
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        exception_handlers={HTTPException: _http_error, Exception: _fault},
+        exception_handlers={
+            HTTPException: _http_error,
+            NotAdmitted: _refused,
+            Refused: _refused,
+            Exception: _fault,
+        },
     )
     app.router.redirect_slashes = False  # a redirect would use the client's Host header
     return app
@@ -142,6 +147,11 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return _error(problem_answer(error.status_code, Problem("http", error.detail)), error.headers)
 
 
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, (Refused, NotAdmitted))
+    return _error(refusal_answer(error))
+
+
 async def _fault(request: Request, error: Exception) -> Response:
     return _error(problem_answer(500, Problem("fault", "the service failed; its log says how")))
 
@@ -165,11 +175,7 @@ def _readiness(service: Service) -> View:
 
 def _metrics(service: Service) -> View:
     async def metrics(request: Request) -> Response:
-        try:
-            headers = dict(request.scope["headers"])
-            admitted(service, headers, "read", shared=True).spend(1)
-        except NotAdmitted as refusal:
-            return _error(refusal.answer())
+        admitted(service, dict(request.scope["headers"]), "read", shared=True).spend(1)
         writer = service.writer
         waiting, most = writer.waiting, writer.most_waiting
         try:
@@ -191,14 +197,8 @@ def _report(service: Service) -> View:
     headers = {**HEADERS, "content-security-policy": policy}
 
     async def report(request: Request) -> Response:
-        try:
-            admitted(service, dict(request.scope["headers"]), "read", shared=True).spend(1)
-        except NotAdmitted as refusal:
-            return _error(refusal.answer())
-        try:
-            file = await service.active_report()
-        except Refused as refusal:
-            return _error(refusal_answer(refusal))
+        admitted(service, dict(request.scope["headers"]), "read", shared=True).spend(1)
+        file = await service.active_report()
         if file is None:
             problem = Problem("not_found", "the active model's folder has no report of its fit")
             return _error(problem_answer(404, problem))

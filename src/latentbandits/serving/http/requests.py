@@ -307,9 +307,7 @@ class Handler:
 
     def _answered(self, answer: Any) -> Answered:
         """Return an answer or a refusal as it is sent; of a list the refusals are among it."""
-        if isinstance(answer, NotAdmitted):
-            return answer.answer()
-        if isinstance(answer, Refused):
+        if isinstance(answer, (Refused, NotAdmitted)):
             return refusal_answer(answer)
         if isinstance(answer, list):
             told = [
@@ -483,7 +481,10 @@ def _parameters(endpoint: Endpoint, scope: Scope) -> dict[str, str]:
     return {**values, **scope.get("path_params", {})}
 
 
-def refusal_answer(refusal: Refused) -> Answered:
+def refusal_answer(refusal: Refused | NotAdmitted) -> Answered:
+    """Return the status, body and further headers that tell of a refusal."""
+    if isinstance(refusal, NotAdmitted):
+        return refusal.answer()
     status = next((code for kind, code in STATUSES if isinstance(refusal, kind)), 422)
     message = refusal.message
     if isinstance(refusal, OutcomeUnknown):  # its message may contain the database's address
