@@ -22,7 +22,6 @@ from latentbandits.serving.engine.models import (
     extended,
     read_click_model,
 )
-from latentbandits.serving.engine.replay import first_belief, replay, state_probabilities
 from latentbandits.serving.engine.sessions import Live, OrderSequence, Sessions, milliseconds
 from latentbandits.serving.engine.statistics import Statistics
 from latentbandits.serving.engine.values import (
@@ -252,8 +251,7 @@ class Engine:
         session = self.store.session(row.session)
         served = self.library.served(row.model)
         group = served.of_group(row.group)
-        policy = group.policy
-        if session is None or row.policy not in (group.text, policy.name, FALLBACK):
+        if session is None or row.policy not in (group.text, group.policy.name, FALLBACK):
             raise Invalid(f"{text} was decided by {row.policy}; this engine has {group.text}")
         known = self.store.applied(row.session, merged=session.members > 0, before=row.order)
         features: Any = decode_features(row)
@@ -263,16 +261,10 @@ class Engine:
             map(served.space.has, actions)
         ):
             served = self.library.grown(row.model, before=row.order)
-            group = served.of_group(row.group)
-        start = first_belief(group.policy, session)
-        belief = replay(group, served, known, start)
         then = msgspec.structs.replace(
             session, rounds=row.round - 1, model=row.model, group=row.group
         )
-        states = state_probabilities(group.policy, belief)[0]
-        learned_at = max((one.decision.time for one in known), default=None)
-        live = Live(then, served, group, belief, states, len(known), learned_at=learned_at)
-        live = live.returned(row.time)
+        live = self.sessions.restoring.replayed(then, served, known).returned(row.time)
         request = DecisionRequest(
             session.name,
             named.actions,
@@ -283,7 +275,7 @@ class Engine:
             length=None if row.click_model is None else len(shown_actions(row)),
         )
         recomputed = self.batch.recompute(live, request, row)
-        is_new = any(name in served.space.new for name in shown_actions(recomputed))
+        is_new = served.space.is_new(recomputed)
         return answer_of(recomputed, live.probabilities, is_new=is_new)
 
     # rewards

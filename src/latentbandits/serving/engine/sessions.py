@@ -31,7 +31,6 @@ from latentbandits.serving.records import (
     RewardedDecision,
     SessionRow,
     SnapshotRow,
-    shown_actions,
 )
 from latentbandits.serving.settings import (
     MAIN,
@@ -87,7 +86,6 @@ class Live(NamedTuple):
         played: Sequence[DecisionRow] = (),
     ) -> Live:
         """Return the session with this belief, which learned from the decisions `played` too."""
-        new = self.served.space.new
         step = likelihood_ratio(self.group.state_prior, self.probabilities, probabilities)
         ratio = self.ratio * step
         times = [one.time for one in played]
@@ -102,8 +100,7 @@ class Live(NamedTuple):
             learned,
             learned_to,
             max(times, default=None),
-            self.played_new
-            or (bool(new) and any(name in new for one in played for name in shown_actions(one))),
+            self.played_new or any(map(self.served.space.is_new, played)),
             ratio if ratio < UNEXPLAINED else math.inf,
         )
 
@@ -362,6 +359,12 @@ class Restoring:
         group = served.of_group(row.group)
         belief = first_belief(group.policy, row)
         return Live(row, served, group, belief, state_probabilities(group.policy, belief)[0])
+
+    def replayed(
+        self, row: SessionRow, served: ServedModel, rows: Sequence[RewardedDecision]
+    ) -> Live:
+        """Return a session on `served` after these rewards; it is not kept."""
+        return self._learned(self.fresh(row, served), rows)
 
     def _nearest(self, row: SessionRow, cached: Live | None) -> Live:
         """Return the belief from which the least is to be replayed."""
