@@ -48,7 +48,7 @@ from latentbandits.serving.records import (
 from latentbandits.serving.settings import TRIAL, EngineSettings
 from latentbandits.serving.stores.protocol import STORE_ID, Store
 
-__all__ = ["Engine", "EngineSettings", "answer_of"]
+__all__ = ["Engine", "EngineSettings"]
 
 DEFAULTS = EngineSettings()
 _log = logging.getLogger(__name__)

@@ -315,7 +315,7 @@ async def show_actions(call: Call) -> ActionsEarned:
 
 async def add_actions(call: Call) -> CatalogueChange:
     """Add one or several actions to the active catalogue."""
-    added = call.body if isinstance(call.body, list) else [call.body]
+    added = listed(call.body)
     return await _change(
         call,
         f"add actions of the hash {digest(msgspec.json.encode(added).decode())}",

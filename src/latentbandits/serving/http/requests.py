@@ -381,16 +381,17 @@ def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
         raise NotAdmitted(400, "malformed", f"the body is not JSON: {error}") from None
 
 
-def admitted(service: Service, headers: RawHeaders, scope: str, *, shared: bool = False) -> Caller:
+def admit_reader(service: Service, headers: RawHeaders) -> None:
+    """Refuse a caller who may not read about all sessions; count the request of others."""
+    _check_host(service, headers)
+    _caller(service, headers, "read", shared=True).spend(1)
+
+
+def _caller(service: Service, headers: RawHeaders, scope: str, *, shared: bool) -> Caller:
     """Return whose key this is; refuse one that lacks the scope, or has used up its rate.
 
     A `shared` endpoint tells of all sessions: a key that is limited to some is refused.
     """
-    _check_host(service, headers)
-    return _caller(service, headers, scope, shared=shared)
-
-
-def _caller(service: Service, headers: RawHeaders, scope: str, *, shared: bool) -> Caller:
     if service.keys is None:
         return ANYONE
     kind, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
