@@ -19,7 +19,7 @@ from latentbandits.serving.errors import Refused
 from latentbandits.serving.records import decision_id, parse_decision_id
 from latentbandits.serving.stores.protocol import Store
 from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
-from tests.unit.engine_driver import session_view
+from tests.unit.engine_driver import forget_beliefs, session_view
 
 ARMS = GaussianArms(np.random.default_rng(31).random((3, 4)), 0.5, 0.2)
 VALUES = st.floats(-5, 5)
@@ -138,7 +138,7 @@ def _run(engine: Engine, operations: list[tuple[object, ...]]) -> list[object]:
                 elif operation == "delete":
                     seen.append(engine.delete(f"s{given_[0]}"))
                 elif operation == "forget the cache":
-                    engine.sessions.clear()
+                    forget_beliefs(engine)
             except Refused as refusal:
                 seen.append(refusal.code)
     with engine.transaction():

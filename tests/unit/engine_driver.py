@@ -35,6 +35,12 @@ def session_view(engine: Engine, name: str, most: int = 1_000) -> SessionView:
     return view_with(live, events_of(engine.history(orders)))
 
 
+def forget_beliefs(engine: Engine) -> None:
+    """Let the beliefs of all open sessions be restored from the store."""
+    for row in engine.store.open_since(1_000_000):
+        engine.sessions.drop(row)
+
+
 class Driver:
     """One call, one transaction."""
 

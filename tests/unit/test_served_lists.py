@@ -26,7 +26,7 @@ from latentbandits.serving.export import export, frame
 from latentbandits.serving.log import Cursors, forgotten, reward_entries
 from latentbandits.serving.stores import open_log, open_tables
 from latentbandits.serving.stores.sqlite import SqliteStore
-from tests.unit.engine_driver import ARMS, LINEAR, Driver
+from tests.unit.engine_driver import ARMS, LINEAR, Driver, forget_beliefs
 
 RATES = np.array([[0.6, 0.2, 0.1, 0.3, 0.4], [0.1, 0.5, 0.3, 0.2, 0.4], [0.2, 0.2, 0.6, 0.5, 0.1]])
 CLICKS = BernoulliArms(20 * RATES, 20 * (1 - RATES), state_prior=[0.5, 0.3, 0.2])
@@ -122,7 +122,7 @@ def test_a_session_of_lists_believes_what_update_list_says(
     assert_same(belief(service), expected)
     assert service.session("ann").rewards == 8
     assert service.session("ann").mean_reward == np.mean([sum(filter(None, r)) for _, r in lists])
-    service.engine.sessions.clear()
+    forget_beliefs(service.engine)
     assert_same(belief(service), expected)
     for decided, _ in lists:
         again = service.recompute(decided.decision_id)
@@ -204,7 +204,7 @@ def test_eligible_and_excluded_actions() -> None:
         assert sorted(rest.shown) == ["0", "3", "4"]
         tell(service, rest, clicked=None)
     expected = belief(service)
-    service.engine.sessions.clear()
+    forget_beliefs(service.engine)
     assert_same(belief(service), expected)
 
 
@@ -313,7 +313,7 @@ def test_merged_sessions_keep_their_lists() -> None:
         lists.append((decided, [0.0, 0.0, 1.0]))
     service.merge("ann", "phone")
     assert_same(belief(service), updated(service, lists))
-    service.engine.sessions.clear()
+    forget_beliefs(service.engine)
     assert_same(belief(service), updated(service, lists))
 
 
@@ -550,7 +550,7 @@ def test_lists_of_actions_whose_features_the_request_brings(policy: str) -> None
         again = service.recompute(decided.decision_id)
         assert again.shown == decided.shown
     expected = belief(service)
-    service.engine.sessions.clear()
+    forget_beliefs(service.engine)
     assert_same(belief(service), expected, 0.0)
 
 

@@ -213,13 +213,6 @@ class Cache:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def clear(self) -> None:
-        """Forget all sessions."""
-        self._sessions.clear()
-        self._keys.clear()
-        self._changed.clear()
-        self._bytes = 0
-
     def get(self, key: int) -> Live | None:
         """Return a session, if it is here."""
         return self._sessions.get(key)
@@ -315,10 +308,6 @@ class Restoring:
     def forget(self, key: int) -> None:
         """Give up the replay of a session, if one is under way."""
         self._partial.pop(key, None)
-
-    def clear(self) -> None:
-        """Give up all replays that are under way."""
-        self._partial.clear()
 
     def restore(self, row: SessionRow, cached: Live | None) -> Live:
         """Return the session of `row` with its belief, and keep it; `cached` may be outdated."""
@@ -561,11 +550,6 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self._cache)
-
-    def clear(self) -> None:
-        """Forget all beliefs: they will be restored from the store."""
-        self._cache.clear()
-        self.restoring.clear()
 
     def committed(self) -> None:
         """Keep the changes of the transaction; drop beliefs that a new activation made useless."""
