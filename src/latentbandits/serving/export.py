@@ -84,8 +84,7 @@ def export(
         begin, until = cursors.span(reader, since, "")
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
             whole = Path(scratch, "whole")
-            write = _write_parquet if target.suffix == ".parquet" else _write_text
-            write(pages.frames(begin, until, progress), whole, Path(scratch), target.suffix)
+            _write(pages.frames(begin, until, progress), whole, Path(scratch), target.suffix)
             whole.replace(target)
     except UnknownCursor:
         raise
@@ -135,29 +134,25 @@ def _is_row(event: LoggedEvent, begin: int) -> bool:
     return event.decided_at <= begin and is_last
 
 
-def _write_parquet(
-    frames: Iterator[polars.DataFrame], whole: Path, scratch: Path, kind: str
-) -> None:
+def _write(frames: Iterator[polars.DataFrame], whole: Path, scratch: Path, kind: str) -> None:
+    """Write tables to one file of this kind; in `scratch` they are kept page by page before."""
     pages = []
     for number, table in enumerate(frames):
         pages.append(scratch / f"{number:09d}.parquet")
-        table.write_parquet(pages[-1])
-    if pages:
-        polars.scan_parquet(pages).sink_parquet(whole)
-    else:
-        polars.DataFrame(schema=SCHEMA).write_parquet(whole)
+        _shaped(table, kind).write_parquet(pages[-1])
+    empty = _shaped(polars.DataFrame(schema=SCHEMA), kind).lazy()
+    table = polars.scan_parquet(pages) if pages else empty
+    sinks = {".parquet": table.sink_parquet, ".csv": table.sink_csv, ".jsonl": table.sink_ndjson}
+    sinks[kind](whole)
 
 
-def _write_text(frames: Iterator[polars.DataFrame], whole: Path, scratch: Path, kind: str) -> None:
-    with whole.open("wb") as file:
-        if kind == ".csv":
-            file.write((",".join(SCHEMA) + "\n").encode())
-        for table in frames:
-            if kind == ".csv":
-                _flat(table).write_csv(file, include_header=False)
-            else:
-                times = polars.col(*_TIMES).dt.to_string("iso:strict")
-                table.with_columns(times).write_ndjson(file)
+def _shaped(table: polars.DataFrame, kind: str) -> polars.DataFrame:
+    """Return a table without what files of this kind cannot hold."""
+    if kind == ".csv":
+        return _flat(table)
+    if kind == ".jsonl":
+        return table.with_columns(polars.col(*_TIMES).dt.to_string("iso:strict"))
+    return table
 
 
 def _flat(table: polars.DataFrame) -> polars.DataFrame:
