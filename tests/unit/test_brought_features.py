@@ -7,7 +7,8 @@ import pytest
 from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.learning.fit_options import FitOptions
 from latentbandits.learning.fitting import Fit
-from latentbandits.loop.caller_features import brings_features, encode_log, keep_names
+from latentbandits.loop.caller_features import encode_log, keep_names
+from latentbandits.loop.relearn import Model
 from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.parts import part, with_parts
@@ -23,6 +24,9 @@ def linear(n_features, encoder=None):
 
 
 def test_only_a_catalogue_without_vectors_needs_the_callers_features():
+    def brings_features(model, catalogue):
+        return Model("id", model, catalogue, {}).brings_features
+
     ids = ("x", "y")
     assert brings_features(linear(3), None)
     assert brings_features(linear(3), Catalogue(ids, None, None))

@@ -17,15 +17,8 @@ from latentbandits.learning.backends.opening import DECISION, Opening
 from latentbandits.learning.fit_options import FEATURES
 from latentbandits.learning.fitting import Fit
 from latentbandits.learning.logs.tables import column_names, read_table
-from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.parts import part, with_parts
-
-
-def brings_features(model: Any, catalogue: Catalogue | None) -> bool:
-    """Return whether requests bring the features of actions: no catalogue has them."""
-    takes = getattr(model, "n_features", None) is not None
-    return takes and (catalogue is None or catalogue.features is None)
 
 
 def encode_log(path: str, options: Opening, model: Any, out: Path) -> str:

@@ -31,7 +31,7 @@ from latentbandits.learning.fitting import Fit, fit
 from latentbandits.learning.logs.tables import column_names
 from latentbandits.learning.save import save_fit
 from latentbandits.loop import data
-from latentbandits.loop.caller_features import brings_features, encode_log, keep_names
+from latentbandits.loop.caller_features import encode_log, keep_names
 from latentbandits.loop.kept_log import KeptLog, Logged, Source
 from latentbandits.loop.promotion import Side, Verdict, judge
 from latentbandits.loop.records import Records, Run
@@ -153,7 +153,9 @@ class Model:
 
     @property
     def brings_features(self) -> bool:
-        return brings_features(self.model, self.catalogue)
+        """Whether requests bring the features of actions: no catalogue has them."""
+        takes = getattr(self.model, "n_features", None) is not None
+        return takes and (self.catalogue is None or self.catalogue.features is None)
 
     def with_actions_of(self, other: Model) -> Model:
         """Return this model with the missing actions of `other` added.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 from starlette.applications import Starlette
@@ -28,9 +29,9 @@ from latentbandits.serving.http.metrics import exposition, totals_as_metrics
 from latentbandits.serving.http.pages import HEADERS, PAGES, PLAY_PAGES, document, reference
 from latentbandits.serving.http.requests import (
     Handler,
-    Preflight,
     Requests,
     admit_reader,
+    preflight,
     refusal_answer,
 )
 from latentbandits.serving.http.service import Service
@@ -68,7 +69,8 @@ class App(Requests):
             at: one for at, one in handlers.items() if "{" not in at[1]
         }
         if service.settings.reward_origins:
-            plain |= {("OPTIONS", e.path): Preflight(service) for e in endpoints if e.by_token}
+            asked = partial(preflight, service)
+            plain |= {("OPTIONS", e.path): asked for e in endpoints if e.by_token}
         super().__init__(service, plain, _routed(service, handlers, self.lifespan), timed=timed)
 
     @asynccontextmanager

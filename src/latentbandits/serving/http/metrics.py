@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -139,11 +141,7 @@ class Metrics:
     """The metrics of one service; several services can live in one process."""
 
     def __init__(self) -> None:
-        self._routes: dict[str, RouteCounts] = {}
-
-    def of_route(self, route: str) -> RouteCounts:
-        """Return the counts of a route, which whoever answers its requests adds to."""
-        return self._routes.setdefault(route, RouteCounts())
+        self.routes: defaultdict[str, RouteCounts] = defaultdict(RouteCounts)
 
     def collect(self, *, waiting: int, most_waiting: int, store_works: bool) -> list[Metric]:
         """Return the metrics of requests, and of the writer as it is now."""
@@ -156,7 +154,7 @@ class Metrics:
         ]
 
     def _requests(self) -> Iterable[Metric]:
-        asked = {route: counts for route, counts in self._routes.items() if counts.statuses}
+        asked = {route: counts for route, counts in self.routes.items() if counts.statuses}
         statuses = {
             (route, str(status)): number
             for route, counts in asked.items()
@@ -184,3 +182,9 @@ class RouteCounts:
         self.statuses: dict[int, int] = {}
         self.within = [0] * (len(BUCKETS) + 1)
         self.seconds = 0.0
+
+    def add(self, status: int, seconds: float) -> None:
+        """Count a request and its time. Only the event loop does, so no lock is needed."""
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        self.within[bisect_left(BUCKETS, seconds)] += 1
+        self.seconds += seconds

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from bisect import bisect_left
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
@@ -36,7 +35,6 @@ from latentbandits.serving.http.messages import (
     encode_json,
     problem_answer,
 )
-from latentbandits.serving.http.metrics import BUCKETS
 from latentbandits.serving.http.service import Service
 from latentbandits.serving.settings import is_loopback
 
@@ -227,7 +225,7 @@ class Handler:
         self._endpoint = endpoint
         self._needs_admin = endpoint.scope == "admin" and not authenticated
         self._decoder = None if endpoint.body is None else msgspec.json.Decoder(endpoint.body)
-        self._counts = service.metrics.of_route(endpoint.path)
+        self._counts = service.metrics.routes[endpoint.path]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = time.perf_counter()
@@ -263,18 +261,11 @@ class Handler:
         status, content, extra = self._answered(answer)
         if endpoint.by_token and b"origin" in headers:
             extra = extra | _allowed_origin(service, headers)
-        self._count(status, time.perf_counter() - start)
+        self._counts.add(status, time.perf_counter() - start)
         if endpoint.scope == "admin" and caller is not None:
             details = {**captured, **_details(body)}
             service.audit.note(caller.name, endpoint.handle.__name__, details, status)
         await send_answer(send, status, content, extra)
-
-    def _count(self, status: int, seconds: float) -> None:
-        """Count a request and its time. Only the event loop does, so no lock is needed."""
-        counts = self._counts
-        counts.statuses[status] = counts.statuses.get(status, 0) + 1
-        counts.within[bisect_left(BUCKETS, seconds)] += 1
-        counts.seconds += seconds
 
     async def _content(self, headers: RawHeaders, receive: Receive) -> bytes:
         """Return the body as it came, if it is of a media type that can be read."""
@@ -330,21 +321,16 @@ def _may_have_token(headers: RawHeaders) -> bool:
     return small and b"authorization" not in headers
 
 
-class Preflight:
-    """The answer to a browser that asks whether a page may send a reward as JSON."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        extra = _allowed_origin(self._service, dict(scope["headers"]))
-        if extra:
-            extra |= {
-                b"access-control-allow-methods": b"POST",
-                b"access-control-allow-headers": b"content-type",
-                b"access-control-max-age": b"600",
-            }
-        await send_answer(send, 200, b"{}", extra)
+async def preflight(service: Service, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a browser that asks whether a page may send a reward as JSON."""
+    extra = _allowed_origin(service, dict(scope["headers"]))
+    if extra:
+        extra |= {
+            b"access-control-allow-methods": b"POST",
+            b"access-control-allow-headers": b"content-type",
+            b"access-control-max-age": b"600",
+        }
+    await send_answer(send, 200, b"{}", extra)
 
 
 def _allowed_origin(service: Service, headers: RawHeaders) -> RawHeaders:
