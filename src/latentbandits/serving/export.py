@@ -141,8 +141,8 @@ def _write(frames: Iterator[polars.DataFrame], whole: Path, scratch: Path, kind:
         pages.append(scratch / f"{number:09d}.parquet")
         _shaped(table, kind).write_parquet(pages[-1])
     empty = _shaped(polars.DataFrame(schema=SCHEMA), kind).lazy()
-    table = polars.scan_parquet(pages) if pages else empty
-    sinks = {".parquet": table.sink_parquet, ".csv": table.sink_csv, ".jsonl": table.sink_ndjson}
+    rows = polars.scan_parquet(pages) if pages else empty
+    sinks = {".parquet": rows.sink_parquet, ".csv": rows.sink_csv, ".jsonl": rows.sink_ndjson}
     sinks[kind](whole)
 
 
