@@ -45,7 +45,7 @@ from latentbandits.policies.registry import PolicySpec, build, inputs_of, parse
 from latentbandits.report.report import Progress
 from latentbandits.serving.engine.model_rows import notes, read_artefact, unpack
 from latentbandits.serving.http.messages import Swap
-from latentbandits.serving.records import ModelRow, RequestedMode
+from latentbandits.serving.records import FALLBACK, ModelRow, RequestedMode
 from latentbandits.serving.settings import MAIN as MAIN_GROUP
 from latentbandits.serving.settings import TRIAL
 
@@ -682,7 +682,7 @@ def _policy_of(decisions: pl.DataFrame, model_ids: Collection[str]) -> str:
     active = decisions.filter(
         (pl.col("group") == MAIN_GROUP)
         & pl.col("model").is_in(list(model_ids))
-        & (pl.col("policy") != data.FALLBACK)
+        & (pl.col("policy") != FALLBACK)
     )
     if active.is_empty():
         raise ValueError("the active model has made no decision yet: there is nothing to compare")

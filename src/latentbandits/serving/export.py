@@ -142,8 +142,12 @@ def _write(frames: Iterator[polars.DataFrame], whole: Path, scratch: Path, kind:
         _shaped(table, kind).write_parquet(pages[-1])
     empty = _shaped(polars.DataFrame(schema=SCHEMA), kind).lazy()
     rows = polars.scan_parquet(pages) if pages else empty
-    sinks = {".parquet": rows.sink_parquet, ".csv": rows.sink_csv, ".jsonl": rows.sink_ndjson}
-    sinks[kind](whole)
+    if kind == ".parquet":
+        rows.sink_parquet(whole)
+    elif kind == ".csv":
+        rows.sink_csv(whole)
+    else:
+        rows.sink_ndjson(whole)
 
 
 def _shaped(table: polars.DataFrame, kind: str) -> polars.DataFrame:
