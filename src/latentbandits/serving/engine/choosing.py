@@ -42,6 +42,7 @@ class PendingDecision(Pending[Decided]):
     """A decision that was asked for."""
 
     live: Live
+    stored: Live  # the session to be kept: before its belief moved after a pause
     request: DecisionRequest
     inputs: PolicyInputs | None  # None: the request's default is played
     order: int
@@ -49,7 +50,6 @@ class PendingDecision(Pending[Decided]):
     now: int
     fingerprint: bytes | None = None
     clicks: ClickModel | None = None  # of a list; None: the request is for one action
-    stored: Live | None = None  # the session to be kept: before its belief moved after a pause
 
 
 class Stream:
