@@ -13,7 +13,7 @@ import polars
 from latentbandits.serving.engine.model_rows import ActionNames
 from latentbandits.serving.errors import Refused, UnknownCursor
 from latentbandits.serving.log import Cursors, log_entries
-from latentbandits.serving.records import LogEntry, LoggedEvent
+from latentbandits.serving.records import LogEntry
 from latentbandits.serving.stores.protocol import LogReader
 
 _PAGE = 5_000
@@ -109,14 +109,17 @@ class _Pages:
     def frames(
         self, begin: int, until: int, progress: Callable[[int], None]
     ) -> Iterator[polars.DataFrame]:
-        """Yield the rows of the export, a page of the log at a time."""
+        """Yield the rows of the export, a page of the log at a time.
+
+        They are of new decisions, and of older ones whose reward has changed.
+        """
         self.position = begin
         while events := self._reader.read(self.position, _PAGE, _PAGE_BYTES, until):
             self.position = events[-1].position
-            chosen = [event for event in events if _is_row(event, begin)]
             entries = [
                 (event, entry)
-                for event in chosen
+                for event in events
+                if event.reward is None or (event.counts and event.decided_at <= begin)
                 for entry in log_entries(event, self._names, self._cursors)
             ]
             self.rows += len(entries)
@@ -124,14 +127,6 @@ class _Pages:
             progress(self.rows)
             if entries:
                 yield frame([entry for _, entry in entries])
-
-
-def _is_row(event: LoggedEvent, begin: int) -> bool:
-    """Return whether an event is a row: a new decision, or the last reward of an older one."""
-    if event.reward is None:
-        return True
-    is_last = event.current is not None and event.current.order == event.reward.order
-    return event.decided_at <= begin and is_last
 
 
 def _write(frames: Iterator[polars.DataFrame], whole: Path, scratch: Path, kind: str) -> None:

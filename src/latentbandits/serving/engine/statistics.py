@@ -23,7 +23,7 @@ from latentbandits.serving.records import (
     rewards_by_position,
     shown_actions,
 )
-from latentbandits.serving.stores.protocol import LogReader, Store
+from latentbandits.serving.stores.protocol import LogReader, Store, all_events
 
 _log = logging.getLogger(__name__)
 ROUNDS = 50  # first rounds of a session, which have totals of their own
@@ -35,7 +35,6 @@ SHOWN_AT, CLICKED_AT = "list_shown_", "list_clicked_"
 KEPT = 300  # seconds whose counts are kept
 _DAY_MS = 86_400_000
 _AVERAGED = 10
-_PAGE = 1_000
 encode_totals = msgspec.msgpack.Encoder().encode
 
 
@@ -347,29 +346,26 @@ def computed_totals(store: Store, reader: LogReader) -> Statistics:
     """Return the totals of all decisions, rewards and sessions that the store still has."""
     totals = Statistics()
     sessions: dict[int, SessionRow] = {}  # what is known of each session so far
-    position, until = 0, reader.end()
-    while page := reader.read(position, _PAGE, until=until):
-        position = page[-1].position
-        for event in page:
-            row, reward = event.decision, event.reward
-            if reward is None:
-                if row.session not in sessions:  # as far as totals need it
-                    begun = row.time
-                    sessions[row.session] = SessionRow(
-                        row.session, "", row.group, row.model, 0, begun, begun
-                    )
-                    totals.count("started")
-                totals.decided(row, floats(row.probabilities))
-            elif reward.status == "late":
-                totals.count("late")
-            elif event.current is not None and event.current.order == reward.order:
-                known = sessions[row.session]
-                totals.rewarded(known, row, reward.value)
-                sessions[row.session] = msgspec.structs.replace(
-                    known, rewards=known.rewards + 1, reward_sum=known.reward_sum + reward.value
+    for event in all_events(reader, 0, reader.end()):
+        row, reward = event.decision, event.reward
+        if reward is None:
+            if row.session not in sessions:  # as far as totals need it
+                begun = row.time
+                sessions[row.session] = SessionRow(
+                    row.session, "", row.group, row.model, 0, begun, begun
                 )
-                if row.click_model is not None:
-                    totals.clicked(rewards_by_position(row, reward))
+                totals.count("started")
+            totals.decided(row, floats(row.probabilities))
+        elif reward.status == "late":
+            totals.count("late")
+        elif event.counts:
+            known = sessions[row.session]
+            totals.rewarded(known, row, reward.value)
+            sessions[row.session] = msgspec.structs.replace(
+                known, rewards=known.rewards + 1, reward_sum=known.reward_sum + reward.value
+            )
+            if row.click_model is not None:
+                totals.clicked(rewards_by_position(row, reward))
     for key in sessions:
         session = store.session(key)
         if session is None:

@@ -66,8 +66,9 @@ from latentbandits.serving.http.views import (
     state_names,
     view_with,
 )
-from latentbandits.serving.log import CURSOR
+from latentbandits.serving.log import CURSOR, forgotten
 from latentbandits.serving.settings import MAIN
+from latentbandits.serving.stores.protocol import LogReader, all_events
 from latentbandits.serving.tuning import lacks_policy, tune_apart
 
 if TYPE_CHECKING:
@@ -310,7 +311,12 @@ async def show_actions(call: Call) -> ActionsEarned:
         return served.id, states, names
 
     found = await call.service.writer.run(find)
-    return await call.service.read_latest(LATEST, lambda events: actions_earned(events, *found))
+
+    def read(reader: LogReader) -> ActionsEarned:
+        end = reader.end()
+        return actions_earned(all_events(reader, max(0, end - LATEST), end), *found)
+
+    return await call.service.beside(read)
 
 
 async def add_actions(call: Call) -> CatalogueChange:
@@ -433,7 +439,8 @@ async def find_forgotten(call: Call) -> ForgottenDecisions:
     """Return which decisions the store no longer has, or a limited key may not see."""
     decisions = call.body.decisions
     if not call.caller.sessions:
-        return ForgottenDecisions(await call.service.forgotten(decisions))
+        gone = await call.service.beside(lambda reader: forgotten(reader, decisions))
+        return ForgottenDecisions(gone)
 
     def lacking(part: Sequence[str], engine: Engine) -> list[str]:
         return [one for one in part if not _has_decision(engine, call.caller, one)]

@@ -440,7 +440,7 @@ def actions_earned(
             decided.add(row.order)
             for one in counted:
                 one.decisions += 1
-        elif event.current is not None and event.current.order == reward.order:
+        elif event.counts:
             for one in counted:
                 one.add(row.session, reward.value)
     shown = sorted(totals.items(), key=lambda item: (-item[1][0].decisions, item[0]))[:MOST]
