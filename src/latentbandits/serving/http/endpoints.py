@@ -79,8 +79,9 @@ if TYPE_CHECKING:
     from latentbandits.serving.http.service import Service
 
 One = TypeVar("One")
+Answer = TypeVar("Answer")
 _MOST_PAGES = 10
-_SHOWN_AT_ONCE = 25  # decisions that are read before other requests have a turn
+_READ_AT_ONCE = 25  # decisions that are read before other requests have a turn
 _SHOWN_AFTER_MERGE = 100  # rounds: a user may have thousands of sessions, merged one by one
 _TUNING_SHARE = 0.8  # share of a request's time for tuning a new model
 _SEPARATOR = "\x1f"  # between a key's session prefix and ids; no id contains it
@@ -228,19 +229,23 @@ async def show_session(call: Call) -> SessionView:
 
 
 async def _shown(service: Service, live: Live, orders: Sequence[int]) -> SessionView:
-    """Return a session with its decisions of these orders.
-
-    They are read a few at a time, so that the requests of others are not held up.
-    """
+    """Return a session with its decisions of these orders."""
 
     def read(part: Sequence[int], engine: Engine) -> list[Event]:
         return events_of(engine.history(part))
 
-    history: list[Event] = []
-    for begin in range(0, len(orders), _SHOWN_AT_ONCE):
-        part = orders[begin : begin + _SHOWN_AT_ONCE]
-        history += await service.writer.run(partial(read, part))
-    return view_with(live, history)
+    return view_with(live, await _in_parts(service, orders, read))
+
+
+async def _in_parts(
+    service: Service, wanted: Sequence[One], read: Callable[[Sequence[One], Engine], list[Answer]]
+) -> list[Answer]:
+    """Read a few decisions at a time, so that the requests of others are not held up."""
+    found: list[Answer] = []
+    for begin in range(0, len(wanted), _READ_AT_ONCE):
+        part = wanted[begin : begin + _READ_AT_ONCE]
+        found += await service.writer.run(partial(read, part))
+    return found
 
 
 async def delete_session(call: Call) -> Forgotten:
@@ -445,11 +450,7 @@ async def find_forgotten(call: Call) -> ForgottenDecisions:
     def lacking(part: Sequence[str], engine: Engine) -> list[str]:
         return [one for one in part if not _has_decision(engine, call.caller, one)]
 
-    found: list[str] = []
-    for begin in range(0, len(decisions), _SHOWN_AT_ONCE):
-        part = decisions[begin : begin + _SHOWN_AT_ONCE]
-        found += await call.service.writer.run(partial(lacking, part))
-    return ForgottenDecisions(found)
+    return ForgottenDecisions(await _in_parts(call.service, decisions, lacking))
 
 
 async def show_overview(call: Call) -> Overview:
