@@ -44,7 +44,7 @@ from latentbandits.owned_tempdir import own_folder, remove_left_overs
 from latentbandits.policies.registry import PolicySpec, build, inputs_of, parse
 from latentbandits.report.report import Progress
 from latentbandits.serving.engine.model_rows import notes, read_artefact, unpack
-from latentbandits.serving.http.messages import Swap
+from latentbandits.serving.http.messages import Models, Swap
 from latentbandits.serving.records import FALLBACK, ModelRow, RequestedMode
 from latentbandits.serving.settings import MAIN as MAIN_GROUP
 from latentbandits.serving.settings import TRIAL
@@ -225,7 +225,6 @@ class Relearner:
         runs = [self._settled(earlier, models.swaps) for earlier in runs]
         current = Model.of(ModelRow(active.id, active.name, active.files))
         versions = _versions(models.swaps, current.id, _pooled(runs))
-        trial = models.swaps[-1] if models.trial is not None else None
         logged = self._kept.update(self._source)
         run = self.records.finish(
             run,
@@ -254,8 +253,7 @@ class Relearner:
         folder = settings.models / f"{PREFIX}{run.number:06d}-{run.request_id[-8:]}"
         run = self.records.finish(run, data=counts, candidate_path=str(folder))
         if start.NOTE in current.notes or _took_over(runs, model_ids):
-            learned = {swap.model for swap in models.swaps if swap.mode == "trial"}
-            return self._by_trial(run, runs, trial, current, model_ids, learned, divided, progress)
+            return self._by_trial(run, runs, models, current, model_ids, divided, progress)
         candidate, warnings = self._fit(folder, current, divided.training, progress)
         playing = _policy_of(logged.decisions, model_ids)
         earlier = _judged_against(runs, model_ids, candidate.id)
@@ -319,10 +317,9 @@ class Relearner:
         self,
         run: Run,
         runs: list[Run],
-        trial: Swap | None,
+        models: Models,
         current: Model,
         model_ids: set[str],
-        learned: set[str],
         divided: data.Divided,
         progress: Progress | None,
     ) -> Run:
@@ -330,8 +327,9 @@ class Relearner:
 
         The log of a start model cannot judge others, as it soon holds a few actions only. So half
         of the new sessions get the candidate, which takes over once they earn more. Rewards of
-        `learned` models are not pooled: they choose an action for the users who like it.
+        learned models are not pooled: they choose an action for the users who like it.
         """
+        trial = models.swaps[-1] if models.trial is not None else None
         last = next((r for r in reversed(runs) if _has_tried(r)), None)
         if trial is not None and (last is None or last.candidate != trial.model):
             why = f"{trial.model} is on trial, which this loop has not begun: an activation ends it"
@@ -363,7 +361,8 @@ class Relearner:
                 why = f"the trial goes on: {ended}; the next candidate waits for {missing} sessions"
                 return self.records.finish(run, outcome="done", why=why)
         if start.NOTE in current.notes and (missing or trial is not None):
-            shared = divided.recent.filter(~pl.col("model").is_in(list(learned)))
+            learned = [swap.model for swap in models.swaps if swap.mode == "trial"]
+            shared = divided.recent.filter(~pl.col("model").is_in(learned))
             rewards = _rewards(current, shared, self.settings.unrewarded)
             if trial is None and len(rewards) < POOL_GROWTH * _pooled_rewards(runs, current.id):
                 why = f"the log has too few new rewards to pool; {waits}"
