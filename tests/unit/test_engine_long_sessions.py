@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.sessions import SLICE, Rebuilding
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import OutcomeUnknown, StoreUnavailable
+from latentbandits.serving.records import RewardedDecision
 from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
 from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver, forget_beliefs
 
@@ -120,6 +121,36 @@ def test_a_replay_is_interrupted_after_a_reward() -> None:
     forget_beliefs(driver.engine)
     driver.engine.sessions.restoring.deferring = False
     assert driver.session("ann") == interrupted
+
+
+def test_a_replay_goes_on_where_the_store_failed_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read before the failure may be read again, but no reward is passed over."""
+    driver = Driver(ARMS, swap="migrated", snapshot_rounds=0)
+    driver.play("ann", 2 * SLICE, np.random.default_rng(4))
+    driver.activate(pack(OTHER_ARMS, "other"), "migrated")
+    expected = driver.session("ann")
+    forget_beliefs(driver.engine)
+    driver.engine.sessions.restoring.deferring = True
+    with pytest.raises(Rebuilding) as rebuilding:
+        driver.session("ann")
+    counted, reads = driver.store.counted, []
+
+    def failing(rewards: Sequence[int]) -> list[RewardedDecision]:
+        reads.append(rewards)
+        if len(reads) == 3:
+            raise StoreUnavailable("the store fails once")
+        return counted(rewards)
+
+    monkeypatch.setattr(driver.store, "counted", failing)
+
+    def go_on() -> None:
+        while not driver_rebuild(driver, rebuilding.value.key, lambda: True):
+            pass
+
+    with pytest.raises(StoreUnavailable):
+        go_on()
+    go_on()
+    assert driver.session("ann") == expected
 
 
 @pytest.mark.parametrize("portion", [3, 10_000])
