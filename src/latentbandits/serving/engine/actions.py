@@ -19,7 +19,7 @@ from latentbandits.models.protocol import KnownModel
 from latentbandits.models.visit import Visit
 from latentbandits.serving.engine.values import DecisionRequest
 from latentbandits.serving.errors import Invalid
-from latentbandits.serving.records import DecisionRow, shown_actions
+from latentbandits.serving.records import DecisionRow
 
 Brought: TypeAlias = Mapping[str, Any] | Sequence[Sequence[float] | Mapping[str, Any]]
 """Features of a request: a row for each action, of numbers or by name, or one row for all."""
@@ -128,10 +128,6 @@ class ActionSpace(ABC):
     def has(self, name: str) -> bool:
         """Return whether this is one of `names` or `new`."""
         return name in self._places
-
-    def is_new(self, row: DecisionRow) -> bool:
-        """Return whether a decision has an action that the model was not learned for."""
-        return bool(self.new) and any(name in self.new for name in shown_actions(row))
 
     @abstractmethod
     def ask(self, request: DecisionRequest) -> PolicyInputs:

@@ -44,6 +44,7 @@ from latentbandits.serving.records import (
     decode_observed,
     parse_decision_id,
     rewards_by_position,
+    shown_actions,
 )
 
 _RECENT = 2_000  # decisions that are kept in memory
@@ -282,7 +283,8 @@ class Batch:
             lives.append(one.stored._replace(row=saved))
         self._sessions.save(lives, new=new)
         for one, row in zip(waiting, rows, strict=True):
-            is_new = one.live.served.space.is_new(row)
+            added = one.live.served.space.new
+            is_new = bool(added) and any(name in added for name in shown_actions(row))
             one.answer = answer_of(row, one.live.probabilities, is_new=is_new)
 
     def recompute(self, live: Live, request: DecisionRequest, row: DecisionRow) -> DecisionRow:

@@ -275,7 +275,7 @@ class Engine:
             length=None if row.click_model is None else len(shown_actions(row)),
         )
         recomputed = self.batch.recompute(live, request, row)
-        is_new = served.space.is_new(recomputed)
+        is_new = any(name in served.space.new for name in shown_actions(recomputed))
         return answer_of(recomputed, live.probabilities, is_new=is_new)
 
     # rewards

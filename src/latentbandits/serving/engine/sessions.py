@@ -31,6 +31,7 @@ from latentbandits.serving.records import (
     RewardedDecision,
     SessionRow,
     SnapshotRow,
+    shown_actions,
 )
 from latentbandits.serving.settings import (
     MAIN,
@@ -86,6 +87,7 @@ class Live(NamedTuple):
         played: Sequence[DecisionRow] = (),
     ) -> Live:
         """Return the session with this belief, which learned from the decisions `played` too."""
+        new = self.served.space.new
         step = likelihood_ratio(self.group.state_prior, self.probabilities, probabilities)
         ratio = self.ratio * step
         times = [one.time for one in played]
@@ -100,7 +102,8 @@ class Live(NamedTuple):
             learned,
             learned_to,
             max(times, default=None),
-            self.played_new or any(map(self.served.space.is_new, played)),
+            self.played_new
+            or (bool(new) and any(name in new for one in played for name in shown_actions(one))),
             ratio if ratio < UNEXPLAINED else math.inf,
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
@@ -182,9 +181,3 @@ class RouteCounts:
         self.statuses: dict[int, int] = {}
         self.within = [0] * (len(BUCKETS) + 1)
         self.seconds = 0.0
-
-    def add(self, status: int, seconds: float) -> None:
-        """Count a request and its time. Only the event loop does, so no lock is needed."""
-        self.statuses[status] = self.statuses.get(status, 0) + 1
-        self.within[bisect_left(BUCKETS, seconds)] += 1
-        self.seconds += seconds
