@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,13 @@ from evidence.loop_visits import play, served, visit
 from latentbandits.client import Client
 from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.experiments.movielens_data import find_folder, given_folder, load
+from latentbandits.learning.fit_options import FitOptions
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.save import save_fit
 from latentbandits.loop.kept_log import ServiceSource
 from latentbandits.loop.promotion import Side, judge
 from latentbandits.loop.records import Run
-from latentbandits.loop.relearn import LoopSettings, Relearner
+from latentbandits.loop.relearn import FIT_OPTIONS, LoopSettings, Relearner
 from latentbandits.models import GaussianArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.options import Option, positive
@@ -250,7 +251,7 @@ def _serve_and_relearn(
     ):
         settings = LoopSettings(
             work=folder / "work", models=models, policy=POLICY, with_logs=(str(older),),
-            held_out=HELD_OUT, fit_options=FIT,
+            held_out=HELD_OUT, fit_options=replace(FIT_OPTIONS, **FIT),
         )  # fmt: skip
 
         def come(prefix: str, n_sessions: int) -> FloatArray:
@@ -273,7 +274,7 @@ def _serve_and_relearn(
 def _broken_learner(i: int, case: Case) -> Any:
     """Return a learner of corrupted data: actions shuffled, or rewards with the wrong sign."""
 
-    def broken(paths: Any, settings: LoopSettings, progress: Any) -> Any:
+    def broken(paths: Any, options: FitOptions, progress: Any) -> Any:
         frame = pl.read_parquet(paths[-1]).drop_nulls("reward")  # the service's log
         if i % 2:
             frame = frame.with_columns(-pl.col("reward"))
@@ -281,7 +282,7 @@ def _broken_learner(i: int, case: Case) -> Any:
             n = case.users.n_actions
             wrong = {str(a): str((a + 1 + i) % n) for a in range(n)}
             frame = frame.with_columns(pl.col("action").replace(wrong))
-        return fit(frame, bootstrap=0, seed=settings.seed, **FIT)
+        return fit(frame, bootstrap=0, seed=options.seed, **FIT)
 
     return broken
 

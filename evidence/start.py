@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from latentbandits.experiments.experiment import Experiment, Figures, Work
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.generate import KnownArms
 from latentbandits.loop.kept_log import ServiceSource
-from latentbandits.loop.relearn import LoopSettings, Relearner
+from latentbandits.loop.relearn import FIT_OPTIONS, LoopSettings, Relearner
 from latentbandits.models.arms.start import save_start
 from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
@@ -180,7 +180,8 @@ def _loop(
             served(models / "start", folder, "--models", str(models)) as url,
             Client(url, timeout=60.0) as client,
         ):
-            settings = LoopSettings(work=folder / "work", models=models, fit_options=FIT)
+            arms = replace(FIT_OPTIONS, **FIT)
+            settings = LoopSettings(work=folder / "work", models=models, fit_options=arms)
             seen = 0
             while seen < len(kinds):
                 # A run after as many visitors as are a tenth of those before: pooling waits for so

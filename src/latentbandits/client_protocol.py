@@ -44,7 +44,7 @@ with needed_by("latentbandits.client"):
         RewardRequest,
         SessionView,
     )
-    from latentbandits.serving.records import RequestedMode
+    from latentbandits.serving.records import FALLBACK, RequestedMode
 
 Answer = TypeVar("Answer")
 Request = TypeVar("Request", DecideRequest, RewardRequest)
@@ -360,7 +360,7 @@ def fallback(actions: Sequence[str] | None, default: str) -> Decided:
         propensity_kind="exact",
         state_probabilities=[],
         model="",
-        policy="default",
+        policy=FALLBACK,
         round=0,
         fallback=True,
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from latentbandits import GaussianArms, save
+from latentbandits import BernoulliArms, GaussianArms, save
 from latentbandits.serving import embed
 from tests.faults.load import arms
 
@@ -89,3 +89,13 @@ def test_what_cannot_be_embedded_says_why(folder: Path) -> None:
             embed(**arguments)  # type: ignore[arg-type]
     embed(arms(0), store="sqlite:again.sqlite").service.engine.store.close()
     embed(arms(0), store="sqlite:again.sqlite").service.engine.store.close()
+
+
+def test_the_model_of_a_store_gets_the_click_model_of_the_settings(tmp_path: Path) -> None:
+    store = f"sqlite:{tmp_path / 'log.sqlite'}"
+    model = BernoulliArms.from_means([[0.9, 0.1], [0.2, 0.8]], 0.1)
+    embed(model, store).service.engine.store.close()
+    for click_model in ("cascade", "each"):
+        engine = embed(None, store, click_model=click_model).service.engine
+        assert engine.library.active.click_model == click_model
+        engine.store.close()

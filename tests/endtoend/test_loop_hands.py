@@ -48,9 +48,9 @@ def running(tmp_path: Path) -> Iterator[tuple[Path, str, Client]]:
         yield tmp_path, url, client
 
 
-def learn(paths: Any, settings: Any, progress: Any) -> Any:
-    options: Any = {"kind": "arms", "rewards": "gaussian", "states": 1, "bootstrap": 0}
-    return fit(pl.read_parquet(paths[-1]), **options, assess=False)
+def learn(paths: Any, options: Any, progress: Any) -> Any:
+    chosen: Any = {"kind": "arms", "rewards": "gaussian", "states": 1, "bootstrap": 0}
+    return fit(pl.read_parquet(paths[-1]), **chosen, assess=False)
 
 
 def relearner(
@@ -80,9 +80,9 @@ def outcome(run: Run) -> tuple[str, str]:
 def test_an_activation_by_hand_during_a_run_wins(running: tuple[Path, str, Client]) -> None:
     folder, _, client = running
 
-    def meanwhile(*arguments: Any) -> Any:
+    def meanwhile(*arguments: Any, **options: Any) -> Any:
         client.activate("by-hand")
-        return learn(*arguments)
+        return learn(*arguments, **options)
 
     run = relearner(folder, client, meanwhile).run()
     assert outcome(run) == ("activate", "overridden"), run.why

@@ -200,7 +200,7 @@ def test_relearn_survives_many_kills(service):
     kill_relearn(folder, url, client, 40, random.Random(1))
 
 
-def learn_inverted(paths, settings, progress):
+def learn_inverted(paths, options, progress):
     """Learn that the worst actions are the best."""
     table = polars.read_parquet(paths[-1]).with_columns(-polars.col("reward"))
     return fit(table, kind="arms", rewards="gaussian", bootstrap=0)

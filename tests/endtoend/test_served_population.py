@@ -15,6 +15,7 @@ from latentbandits.serving.errors import Invalid
 from latentbandits.serving.export import export
 from latentbandits.serving.stores.sqlite import MemoryStore
 from tests.processes.service import RunningService, run_command
+from tests.unit.engine_driver import forget_beliefs
 
 D, K, NOISE = 3, 4, 0.5
 MODEL = LinearGaussian(np.zeros((1, D)), NOISE, np.eye(D)[None])
@@ -79,12 +80,12 @@ def test_all_users_of_a_session_share_one_belief():
     told, ids = serve(engine, "shop", visits(23, ["ann", "ben", "cy"]))
     expected = belief_of(told)
     with engine.transaction():
-        live = engine.session("shop").live
+        live = engine.latest("shop")[0]
         np.testing.assert_allclose(live.belief.precision, expected.precision)
         np.testing.assert_allclose(live.belief.information, expected.information)
         np.testing.assert_allclose(live.belief.users[0].gram, expected.users[0].gram)
-        engine.sessions.clear()  # from the snapshot and the log
-        again = engine.session("shop").live
+        forget_beliefs(engine)  # from the snapshot and the log
+        again = engine.latest("shop")[0]
         np.testing.assert_allclose(again.belief.precision, expected.precision)
         first = engine.recompute(ids[11])
         assert engine.batch.decision(ids[11]).action == first.action

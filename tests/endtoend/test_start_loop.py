@@ -15,6 +15,7 @@ from evidence.loop_users import ClickingUsers
 from evidence.loop_visits import served
 
 from latentbandits.client import Client
+from latentbandits.learning.fitting import fit
 from latentbandits.loop.data import held_out
 from latentbandits.loop.kept_log import ServiceSource
 from latentbandits.loop.records import Records, read_runs
@@ -24,7 +25,6 @@ from latentbandits.loop.relearn import (
     LoopSettings,
     Model,
     Relearner,
-    learn,
 )
 from latentbandits.models import artefacts
 from latentbandits.models.arms.dirichlet import BernoulliArms
@@ -218,8 +218,8 @@ WORST = BernoulliArms(1000 * _WRONG, 1000 * (1 - _WRONG))
 def planted_loop(folder, client, model):
     settings = LoopSettings(work=folder / "work", models=folder / "models")
 
-    def learn_this(paths, settings, progress):
-        return replace(learn(paths, settings, progress), model=model)
+    def learn_this(paths, options, progress):
+        return replace(fit(paths, options, progress=progress), model=model)
 
     return Relearner(settings, client, ServiceSource(client), learn_this)
 

@@ -18,12 +18,12 @@ from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Refused, StoreError
-from latentbandits.serving.http.views import session_view
 from latentbandits.serving.stores import open_tables
 from latentbandits.serving.stores.protocol import STORE_ID
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.faults.load import arms
 from tests.faults.table import Result
+from tests.unit.engine_driver import session_view
 
 _NOW = 1_700_000_000_000
 _SETTINGS = EngineSettings(snapshot_rounds=5, holdout_share=0.3)
@@ -136,7 +136,7 @@ def _answers(work: Path) -> list[Any] | None:
                 return None
             for i in range(_SESSIONS):
                 with engine.transaction():
-                    view = session_view(engine.session(f"user {i}"))
+                    view = session_view(engine, f"user {i}")
                 collected.append(msgspec.to_builtins(view))
             reader = store.log_reader()
             collected += [msgspec.to_builtins(event) for event in reader.read(0, 10_000)]

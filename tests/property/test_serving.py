@@ -16,10 +16,10 @@ from latentbandits.serving.engine.sessions import OrderSequence
 from latentbandits.serving.engine.statistics import GroupTotals
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Refused
-from latentbandits.serving.http.views import session_view
 from latentbandits.serving.records import decision_id, parse_decision_id
 from latentbandits.serving.stores.protocol import Store
 from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
+from tests.unit.engine_driver import forget_beliefs, session_view
 
 ARMS = GaussianArms(np.random.default_rng(31).random((3, 4)), 0.5, 0.2)
 VALUES = st.floats(-5, 5)
@@ -79,7 +79,7 @@ def test_belief_is_free_of_the_order_of_rewards(
         random.shuffle(messy)  # type: ignore[attr-defined]
         for request in orderly + messy:
             engine.reward(request)
-        views = [session_view(engine.session(twin)) for twin in ("orderly", "messy")]
+        views = [session_view(engine, twin) for twin in ("orderly", "messy")]
     np.testing.assert_allclose(
         views[0].belief["log_weights"], views[1].belief["log_weights"], rtol=0, atol=1e-9
     )
@@ -133,12 +133,12 @@ def _run(engine: Engine, operations: list[tuple[object, ...]]) -> list[object]:
                     seen.append(engine.reward(told).status)
                 elif operation == "merge":
                     engine.merge(f"s{given_[0]}", f"s{given_[1]}")
-                    view = session_view(engine.session(f"s{given_[0]}"))
+                    view = session_view(engine, f"s{given_[0]}")
                     seen.append((view.session, view.round, view.rewards, view.belief))
                 elif operation == "delete":
                     seen.append(engine.delete(f"s{given_[0]}"))
                 elif operation == "forget the cache":
-                    engine.sessions.clear()
+                    forget_beliefs(engine)
             except Refused as refusal:
                 seen.append(refusal.code)
     with engine.transaction():

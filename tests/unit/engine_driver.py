@@ -11,7 +11,7 @@ from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import Decided, DecisionRequest, RewardReport
 from latentbandits.serving.http.messages import SessionView
-from latentbandits.serving.http.views import session_view
+from latentbandits.serving.http.views import events_of, view_with
 from latentbandits.serving.stores.sqlite import MemoryStore
 
 RNG = np.random.default_rng(5)
@@ -27,6 +27,18 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now
+
+
+def session_view(engine: Engine, name: str, most: int = 1_000) -> SessionView:
+    """Return a session with its latest decisions; called inside a transaction."""
+    live, orders = engine.latest(name, most)
+    return view_with(live, events_of(engine.history(orders)))
+
+
+def forget_beliefs(engine: Engine) -> None:
+    """Let the beliefs of all open sessions be restored from the store."""
+    for row in engine.store.open_since(1_000_000):
+        engine.sessions.drop(row)
 
 
 class Driver:
@@ -48,12 +60,12 @@ class Driver:
 
     def session(self, name: str) -> SessionView:
         with self.engine.transaction():
-            return session_view(self.engine.session(name))
+            return session_view(self.engine, name)
 
     def merge(self, into: str, other: str) -> SessionView:
         with self.engine.transaction():
             self.engine.merge(into, other)
-            return session_view(self.engine.session(into))
+            return session_view(self.engine, into)
 
     def ask(self, session: str = "ann", **fields: Any) -> Decided:
         answer: Decided = self.decide(DecisionRequest(session, **fields))

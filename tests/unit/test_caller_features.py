@@ -5,8 +5,10 @@ import polars as pl
 import pytest
 
 from latentbandits import GaussianArms, LinearGaussian
+from latentbandits.learning.fit_options import FitOptions
 from latentbandits.learning.fitting import Fit
-from latentbandits.loop.caller_features import brings_features, encode_log, keep_names
+from latentbandits.loop.caller_features import encode_log, keep_names
+from latentbandits.loop.relearn import Model
 from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.parts import part, with_parts
@@ -22,6 +24,9 @@ def linear(n_features, encoder=None):
 
 
 def test_only_a_catalogue_without_vectors_needs_the_callers_features():
+    def brings_features(model, catalogue):
+        return Model("id", model, catalogue, {}).brings_features
+
     ids = ("x", "y")
     assert brings_features(linear(3), None)
     assert brings_features(linear(3), Catalogue(ids, None, None))
@@ -39,7 +44,9 @@ def test_an_older_log_gets_the_numbers_that_the_service_logs(tmp_path):
     }
     pl.DataFrame(table).write_csv(tmp_path / "old.csv")
     model = linear(3, ENCODER)
-    path = encode_log(str(tmp_path / "old.csv"), {"user": "who"}, model, tmp_path / "new.parquet")
+    path = encode_log(
+        str(tmp_path / "old.csv"), FitOptions(user="who"), model, tmp_path / "new.parquet"
+    )
     written = pl.read_parquet(path)
     expected = ENCODER.encode([{"price": 14.0, "kind": "b"}, {"price": 8.0, "kind": "a"}])
     assert expected[0].tolist() == [1.0, 2.0, 0.5]  # by hand: (14 - 10) / 2; "b" less its average
@@ -50,7 +57,9 @@ def test_an_older_log_gets_the_numbers_that_the_service_logs(tmp_path):
 def test_an_export_is_taken_as_it_is(tmp_path):
     export = tmp_path / "export.parquet"
     pl.DataFrame({"decision_id": ["1"], "features": [[[1.0]]]}).write_parquet(export)
-    assert encode_log(str(export), {}, linear(3, ENCODER), tmp_path / "new.parquet") == str(export)
+    assert encode_log(
+        str(export), FitOptions(), linear(3, ENCODER), tmp_path / "new.parquet"
+    ) == str(export)
     assert not (tmp_path / "new.parquet").exists()
 
 
@@ -58,7 +67,9 @@ def test_an_older_log_without_the_columns_is_refused_with_their_names(tmp_path):
     table = {"user": ["u"], "action": ["x"], "reward": [1.0], "price": [1.0]}
     pl.DataFrame(table).write_csv(tmp_path / "old.csv")
     with pytest.raises(ValueError, match=r"old\.csv has no column kind: the active model"):
-        encode_log(str(tmp_path / "old.csv"), {}, linear(3, ENCODER), tmp_path / "new.parquet")
+        encode_log(
+            str(tmp_path / "old.csv"), FitOptions(), linear(3, ENCODER), tmp_path / "new.parquet"
+        )
 
 
 def test_the_successor_keeps_names_and_refuses_another_length():

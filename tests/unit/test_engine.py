@@ -19,7 +19,7 @@ from latentbandits.serving.http.messages import DecideRequest
 from latentbandits.serving.http.views import describe, overview
 from latentbandits.serving.records import parse_decision_id
 from latentbandits.serving.stores.sqlite import SqliteStore
-from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
+from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver, forget_beliefs
 
 SERVED = [
     f"{entry.name}(horizon=20)" if "horizon" in entry.needs else entry.name
@@ -133,7 +133,7 @@ def test_belief_is_the_bare_policy_s_on_the_log(policy: str) -> None:
     live = driver.engine.sessions.find("ann")
     assert live is not None
     _assert_equal(describe(live.belief), expected)
-    driver.engine.sessions.clear()  # now from the snapshot after ten rewards, and two more
+    forget_beliefs(driver.engine)  # now from the snapshot after ten rewards, and two more
     again = driver.engine.sessions.find("ann")
     assert again is not None
     _assert_equal(describe(again.belief), describe(live.belief))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,8 +15,9 @@ from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.sessions import SLICE, Rebuilding
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import OutcomeUnknown, StoreUnavailable
+from latentbandits.serving.records import RewardedDecision
 from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
-from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
+from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver, forget_beliefs
 
 
 class Counting(SqliteStore):
@@ -72,7 +73,7 @@ def test_a_damaged_snapshot_is_replaced_by_the_log(tmp_path: Path) -> None:
         wrong = bytearray(kept.belief)
         wrong[-3] ^= 1
         store.put_snapshot(msgspec.structs.replace(kept, belief=bytes(wrong)))
-    driver.engine.sessions.clear()
+    forget_beliefs(driver.engine)
     assert driver.session("ann") == before
     store.close()
 
@@ -87,7 +88,7 @@ def test_long_replays_are_done_in_slices() -> None:
     driver = Driver(ARMS, snapshot_rounds=0)
     driver.play("ann", SLICE + 50, np.random.default_rng(4))
     before = driver.session("ann")
-    driver.engine.sessions.clear()
+    forget_beliefs(driver.engine)
     driver.engine.sessions.restoring.deferring = True
     with pytest.raises(Rebuilding) as raised:
         driver.ask("ann")
@@ -100,7 +101,7 @@ def test_long_replays_are_done_in_slices() -> None:
         assert driver.ask("bob").action  # the others go on
     assert slices > 5
     assert driver.session("ann") == before
-    driver.engine.sessions.clear()  # the rebuilt belief was kept as a snapshot
+    forget_beliefs(driver.engine)  # the rebuilt belief was kept as a snapshot
     assert driver.session("ann") == before
 
 
@@ -117,9 +118,39 @@ def test_a_replay_is_interrupted_after_a_reward() -> None:
         parts += 1
     assert parts >= SLICE + 6
     interrupted = driver.session("ann")
-    driver.engine.sessions.clear()
+    forget_beliefs(driver.engine)
     driver.engine.sessions.restoring.deferring = False
     assert driver.session("ann") == interrupted
+
+
+def test_a_replay_goes_on_where_the_store_failed_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read before the failure may be read again, but no reward is passed over."""
+    driver = Driver(ARMS, swap="migrated", snapshot_rounds=0)
+    driver.play("ann", 2 * SLICE, np.random.default_rng(4))
+    driver.activate(pack(OTHER_ARMS, "other"), "migrated")
+    expected = driver.session("ann")
+    forget_beliefs(driver.engine)
+    driver.engine.sessions.restoring.deferring = True
+    with pytest.raises(Rebuilding) as rebuilding:
+        driver.session("ann")
+    counted, reads = driver.store.counted, []
+
+    def failing(rewards: Sequence[int]) -> list[RewardedDecision]:
+        reads.append(rewards)
+        if len(reads) == 3:
+            raise StoreUnavailable("the store fails once")
+        return counted(rewards)
+
+    monkeypatch.setattr(driver.store, "counted", failing)
+
+    def go_on() -> None:
+        while not driver_rebuild(driver, rebuilding.value.key, lambda: True):
+            pass
+
+    with pytest.raises(StoreUnavailable):
+        go_on()
+    go_on()
+    assert driver.session("ann") == expected
 
 
 @pytest.mark.parametrize("portion", [3, 10_000])
@@ -144,7 +175,7 @@ def test_a_long_replay_of_merged_sessions_reads_each_reward_about_once(
     driver.activate(pack(OTHER_ARMS, "other"), "migrated")
     expected = driver.session("ann")
     assert expected.rewards == 6 * SLICE + 1
-    driver.engine.sessions.clear()
+    forget_beliefs(driver.engine)
     driver.engine.sessions.restoring.deferring = True
     with pytest.raises(Rebuilding) as rebuilding:
         driver.session("ann")
@@ -192,7 +223,7 @@ def test_a_session_was_last_seen_when_it_was_last_used(tmp_path: Path) -> None:
     for later in (10, 990, 500, 499):
         driver.clock.now += later
         driver.ask("ann")
-        driver.engine.sessions.clear()  # read from the store
+        forget_beliefs(driver.engine)  # read from the store
         seen.append(round(driver.session("ann").seen * 1000))
     begin = seen[0]
     assert seen[1:] == [begin + 10, begin + 1000, begin + 1500, begin + 1999]
@@ -237,7 +268,7 @@ def test_a_rollback_keeps_the_cache(tmp_path: Path) -> None:
     store.fail = False
     assert len(driver.engine.sessions) == 5  # all but the one that the transaction touched
     driver.engine.batch.begin()
-    driver.engine.session("b")
+    driver.engine.latest("b")
     driver.engine.batch.rollback()
     assert len(driver.engine.sessions) == 5
     assert driver.ask("a").round == 4
@@ -280,7 +311,7 @@ def test_a_merged_session_stays_as_long_as_the_one_it_belongs_to(tmp_path: Path)
         driver.clock.now += hour // 2 + 1
         driver.ask("ann")
         assert stays()
-    driver.engine.sessions.clear()
+    forget_beliefs(driver.engine)
     assert driver.session("ann").rewards == 5  # from the log, with that of the merged session
     driver.clock.now += hour + 1
     assert stays()  # the whole has ended, and its log is kept
@@ -324,7 +355,7 @@ def test_a_chain_of_merges(tmp_path: Path, direction: str) -> None:
         view = driver.session("s0")
         assert (view.round, view.rewards) == (n, n)
         np.testing.assert_allclose(view.state_probabilities, expected, atol=1e-9)
-        driver.engine.sessions.clear()
+        forget_beliefs(driver.engine)
     assert driver.ask("s7").round == n + 1
     assert driver.delete("s5") == n
     store.close()

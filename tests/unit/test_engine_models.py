@@ -21,7 +21,7 @@ from latentbandits.serving.errors import Conflict, Invalid
 from latentbandits.serving.http.views import models as models_view
 from latentbandits.serving.http.views import overview
 from latentbandits.serving.log import Cursors, log_entries
-from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
+from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver, forget_beliefs
 
 RNG = np.random.default_rng(6)
 
@@ -259,7 +259,7 @@ def test_every_family_can_be_served(model: Any, policy: str) -> None:
         ):
             driver.tell(decided, -0.37)
     before = driver.session("ann")
-    driver.engine.sessions.clear()
+    forget_beliefs(driver.engine)
     assert driver.session("ann") == before
     with driver.engine.transaction():
         msgspec.json.encode(overview(driver.engine))

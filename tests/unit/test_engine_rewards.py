@@ -9,7 +9,7 @@ from latentbandits import Decision, mmTS
 from latentbandits.serving.engine.engine import EngineSettings
 from latentbandits.serving.engine.values import RewardReport
 from latentbandits.serving.errors import Conflict, Invalid, NotFound
-from tests.unit.engine_driver import ARMS, Driver
+from tests.unit.engine_driver import ARMS, Driver, forget_beliefs
 
 
 def believed(actions: list[int], values: list[float]) -> np.ndarray:
@@ -34,7 +34,7 @@ def test_a_correction_replaces_a_reward(arms: Driver) -> None:
     assert view.mean_reward == pytest.approx(np.mean(values))
     expected = believed([int(d.action) for d in made], values)
     np.testing.assert_allclose(view.state_probabilities, expected, atol=1e-9)
-    arms.engine.sessions.clear()
+    forget_beliefs(arms.engine)
     np.testing.assert_allclose(arms.session("ann").state_probabilities, expected, atol=1e-9)
     events = [e for e in arms.store.log_reader().read(0, 1000) if e.reward is not None]
     last = events[-1].reward

@@ -15,7 +15,7 @@ from latentbandits.serving.errors import Damaged, NotFound
 from latentbandits.serving.http.views import overview
 from latentbandits.serving.settings import Group, group_of
 from latentbandits.serving.stores.sqlite import SqliteStore
-from tests.unit.engine_driver import ARMS, Driver
+from tests.unit.engine_driver import ARMS, Driver, forget_beliefs
 
 
 def test_merged_sessions_are_one_user(arms: Driver) -> None:
@@ -132,7 +132,7 @@ def test_asking_for_an_expired_session_ends_it_for_good(tmp_path: Path) -> None:
     driver.ask("ann")
     driver.clock.now += 101_000
     with driver.engine.transaction(), pytest.raises(NotFound):
-        driver.engine.session("ann")
+        driver.engine.latest("ann")
     store.close()
     store = SqliteStore(tmp_path / "s.sqlite")
     again = Driver(ARMS, store, session_ttl=100.0)
@@ -166,7 +166,7 @@ def test_a_session_whose_log_lacks_rewards_is_refused(tmp_path: Path) -> None:
     driver.play("bob", 3, np.random.default_rng(1))
     assert store._connection is not None
     store._connection.execute("DELETE FROM rewards WHERE id = (SELECT min(id) FROM rewards)")
-    driver.engine.sessions.clear()
+    forget_beliefs(driver.engine)
     with pytest.raises(Damaged, match="session 'ann' states 100 rewards"):
         driver.ask("ann")
     driver.engine.sessions.restoring.deferring = True

@@ -92,6 +92,23 @@ def test_a_key_keeps_its_debt_when_the_file_is_read_again(tmp_path: Path) -> Non
     assert again.wait() > 900
 
 
+def test_use_without_a_rate_is_no_debt_of_a_later_rate(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    made = add_key(str(file), "one", ["decide"], rate=1.0)
+    with_rate = file.read_text()
+    keys = Keys(str(file))
+
+    def reloaded(text: str) -> Caller:
+        file.write_text(text)
+        assert keys.reload(force=True)
+        caller = keys.caller(made)
+        assert caller is not None
+        return caller
+
+    reloaded(with_rate.replace("rate = 1.0\n", "")).spend(1000)
+    assert reloaded(with_rate).wait() == 0
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [

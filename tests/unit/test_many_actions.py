@@ -65,7 +65,7 @@ def test_sessions_rebuilt_from_the_log_know_what_was_excluded():
             for _ in range(3):
                 reward(engine, decide(engine, exclude=["1"]), 0.7)
         with engine.transaction():
-            beliefs.append(engine.session("ann").live.belief)
+            beliefs.append(engine.latest("ann")[0].belief)
     for a, b in zip(beliefs[0], beliefs[1], strict=True):
         np.testing.assert_array_equal(a, b)
 

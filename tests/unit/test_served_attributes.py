@@ -15,7 +15,7 @@ from latentbandits.serving.stores import open_log
 from latentbandits.serving.stores.schema import ADDED
 from latentbandits.serving.stores.sqlite import SqliteStore
 from latentbandits.serving.stores.sqlite_file import open_file
-from tests.unit.engine_driver import Driver
+from tests.unit.engine_driver import Driver, forget_beliefs
 
 MODEL = GaussianArms([[0.9, 0.1, 0.5], [0.2, 0.8, 0.4]], 0.5, 0.1, [0.3, 0.7])
 ENCODER = Encoder((Category("country", ("AT", "DE"), (0.25, 0.75)), Number("age", 40.0, 10.0)))
@@ -85,7 +85,7 @@ def test_attributes_survive_restarts_snapshots_and_new_models(tmp_path, snapshot
     np.testing.assert_allclose(again.session("ann").state_probabilities, before, rtol=1e-12)
     for decided in decisions:
         assert again.recompute(decided.decision_id).action == decided.action
-    again.engine.sessions.clear()
+    forget_beliefs(again.engine)
     np.testing.assert_allclose(again.session("ann").state_probabilities, before, rtol=1e-12)
     # A model whose gate weighs the same attributes otherwise: the session is rebuilt under it.
     flipped = with_parts(MODEL, gate=Gate(ENCODER, -GATE.weights, GATE.sample))
@@ -111,8 +111,7 @@ def test_a_merged_session_has_the_attributes_of_the_one_that_knew_them(order):
     into, other = order
     merged = driver.merge(into, other)
     assert merged.user_features == USER
-    live = driver.engine.sessions
-    live.clear()
+    forget_beliefs(driver.engine)
     np.testing.assert_allclose(
         driver.session(into).state_probabilities, merged.state_probabilities, rtol=1e-9
     )

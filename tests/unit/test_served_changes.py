@@ -78,7 +78,7 @@ def test_an_added_action_is_chosen_and_learned_from(make, new, tmp_path):
     engine = Engine(SqliteStore(path), settings, driver.clock)  # a restart
     with engine.transaction():
         assert engine.decide(DecisionRequest("bob", ["green"])).action == "green"
-        again = engine.session("ann").live.probabilities
+        again = engine.latest("ann")[0].probabilities
     np.testing.assert_allclose(again, learned, rtol=1e-9)
     engine.store.close()
     lines = apsw.Connection(str(path)).execute("SELECT who, action, detail FROM audit").fetchall()

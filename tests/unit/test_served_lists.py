@@ -26,7 +26,7 @@ from latentbandits.serving.export import export, frame
 from latentbandits.serving.log import Cursors, forgotten, reward_entries
 from latentbandits.serving.stores import open_log, open_tables
 from latentbandits.serving.stores.sqlite import SqliteStore
-from tests.unit.engine_driver import ARMS, LINEAR, Driver
+from tests.unit.engine_driver import ARMS, LINEAR, Driver, forget_beliefs
 
 RATES = np.array([[0.6, 0.2, 0.1, 0.3, 0.4], [0.1, 0.5, 0.3, 0.2, 0.4], [0.2, 0.2, 0.6, 0.5, 0.1]])
 CLICKS = BernoulliArms(20 * RATES, 20 * (1 - RATES), state_prior=[0.5, 0.3, 0.2])
@@ -63,7 +63,7 @@ def answer(decided: Decided, rewards: list[float]) -> dict[str, Any]:
 
 def belief(service: Driver, session: str = "ann") -> Any:
     with service.engine.transaction():
-        return service.engine.session(session).live.belief
+        return service.engine.latest(session)[0].belief
 
 
 def assert_same(one: Any, other: Any, tolerance: float = 1e-12) -> None:
@@ -77,7 +77,7 @@ def assert_same(one: Any, other: Any, tolerance: float = 1e-12) -> None:
 def updated(service: Driver, lists: list[tuple[Decided, list[float | None]]]) -> Any:
     """Return the belief after these lists by `update_list`."""
     with service.engine.transaction():
-        live = service.engine.session("ann").live
+        live = service.engine.latest("ann")[0]
     policy = live.policy
     after = policy.init(1)
     for decided, rewards in lists:
@@ -122,7 +122,7 @@ def test_a_session_of_lists_believes_what_update_list_says(
     assert_same(belief(service), expected)
     assert service.session("ann").rewards == 8
     assert service.session("ann").mean_reward == np.mean([sum(filter(None, r)) for _, r in lists])
-    service.engine.sessions.clear()
+    forget_beliefs(service.engine)
     assert_same(belief(service), expected)
     for decided, _ in lists:
         again = service.recompute(decided.decision_id)
@@ -136,7 +136,7 @@ def test_a_list_of_one_is_decided_as_one_action() -> None:
     engine = service.engine
     with engine.transaction():
         row = engine.store.decision(int(decided.decision_id[:16], 16))
-        live = engine.session("ann").live
+        live = engine.latest("ann")[0]
         request = DecisionRequest("ann")
         single_row = msgspec.structs.replace(row, click_model=None)
         single = engine.batch.recompute(live, request, single_row)
@@ -204,7 +204,7 @@ def test_eligible_and_excluded_actions() -> None:
         assert sorted(rest.shown) == ["0", "3", "4"]
         tell(service, rest, clicked=None)
     expected = belief(service)
-    service.engine.sessions.clear()
+    forget_beliefs(service.engine)
     assert_same(belief(service), expected)
 
 
@@ -313,7 +313,7 @@ def test_merged_sessions_keep_their_lists() -> None:
         lists.append((decided, [0.0, 0.0, 1.0]))
     service.merge("ann", "phone")
     assert_same(belief(service), updated(service, lists))
-    service.engine.sessions.clear()
+    forget_beliefs(service.engine)
     assert_same(belief(service), updated(service, lists))
 
 
@@ -328,7 +328,7 @@ def test_lists_survive_a_change_of_models_and_actions_that_it_lacks() -> None:
     assert service.ask(length=2).click_model == "each"
     assert tell(service, waiting, clicked=waiting.shown[0]) == "applied"
     with service.engine.transaction():
-        live = service.engine.session("ann").live
+        live = service.engine.latest("ann")[0]
     assert live.served.is_grown  # it has rewards of actions that `fewer` lacks
     expected = live.policy.init(1)
     for one, rewards in ((decided, [0, 0, 0, 0, 1]), (waiting, [1, None, None])):
@@ -550,7 +550,7 @@ def test_lists_of_actions_whose_features_the_request_brings(policy: str) -> None
         again = service.recompute(decided.decision_id)
         assert again.shown == decided.shown
     expected = belief(service)
-    service.engine.sessions.clear()
+    forget_beliefs(service.engine)
     assert_same(belief(service), expected, 0.0)
 
 

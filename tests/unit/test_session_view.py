@@ -16,12 +16,12 @@ from latentbandits.serving.http.endpoints import Call, show_session
 from latentbandits.serving.http.keys import ANYONE
 from latentbandits.serving.http.messages import SessionView
 from latentbandits.serving.http.service import Service
-from latentbandits.serving.http.views import SHOWN, session_view
+from latentbandits.serving.http.views import SHOWN
 from latentbandits.serving.records import RewardedDecision
 from latentbandits.serving.settings import Settings
 from latentbandits.serving.stores import sql
 from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
-from tests.unit.engine_driver import Driver
+from tests.unit.engine_driver import Driver, session_view
 
 
 def test_a_large_belief_is_shown_by_its_shape() -> None:
@@ -61,7 +61,7 @@ def test_a_history_has_the_latest_decisions_of_all_merged_sessions(
     for i in range(3):
         driver.merge(f"s{i + 1}", f"s{i}")
     with driver.engine.transaction():
-        shown = session_view(driver.engine.session("s0", 5)).history
+        shown = session_view(driver.engine, "s0", 5).history
     assert [event.decision_id for event in shown] == [one.decision_id for one in decided[-5:]]
 
 

@@ -21,7 +21,6 @@ from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.model_rows import ActionNames, pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Contention, StoreUnavailable
-from latentbandits.serving.http.views import session_view
 from latentbandits.serving.log import Cursors, log_entries, reward_entries
 from latentbandits.serving.records import LoggedEvent
 from latentbandits.serving.stores import open_tables
@@ -31,7 +30,7 @@ from latentbandits.serving.stores.schema import ADDED
 from latentbandits.serving.stores.sqlite import SqliteStore
 from latentbandits.serving.stores.sqlite_file import open_file
 from latentbandits.testing.stores import decision, reward
-from tests.unit.engine_driver import ARMS, Driver
+from tests.unit.engine_driver import ARMS, Driver, session_view
 from tests.unit.old_tables import STORE, for_postgresql, old_statements
 
 DATA = Path(__file__).parents[1] / "data"
@@ -212,7 +211,7 @@ def check_upgraded(store: Any, expected: dict[str, Any]) -> None:
     engine = Engine(store, settings, lambda: expected["now"] + 1000)
     with engine.transaction():
         for name, old in expected["views"].items():
-            view = session_view(engine.session(name))
+            view = session_view(engine, name)
             assert (view.session, view.round, view.rewards) == (
                 old["session"], old["round"], old["rewards"],
             )  # fmt: skip
@@ -322,7 +321,7 @@ def check_migrated(store: Any, expected: dict[str, Any]) -> None:
     assert to_builtins(rewards) == expected["rewards"]
     with engine.transaction():
         for name, view in expected["sessions"].items():
-            assert to_builtins(session_view(engine.session(name))) == view
+            assert to_builtins(session_view(engine, name)) == view
         again = engine.decide(DecisionRequest("ann", request_id="r1"))
         assert again.decision_id == expected["request"]
         assert engine.reward(RewardReport(expected["open"], 0.5)).status == "applied"

@@ -17,7 +17,7 @@ from latentbandits.serving.engine.model_rows import ActionNames, pack
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.log import Cursors, log_entries
 from latentbandits.serving.stores import open_store
-from tests.unit.engine_driver import Driver
+from tests.unit.engine_driver import Driver, forget_beliefs
 
 RNG = np.random.default_rng(11)
 FIRST = GaussianArms(RNG.random((3, 4)), 0.5, 0.2)
@@ -164,7 +164,7 @@ def test_snapshots_of_grown_models_are_used_and_replaced() -> None:
     driver.activate(BC, "migrated")
     driver.play("ann", 4, np.random.default_rng(2), actions=["a", "b"])
     before = driver.session("ann").state_probabilities
-    driver.engine.sessions.clear()
+    forget_beliefs(driver.engine)
     reads: list[int] = []
     applied = driver.store.applied
 
@@ -196,7 +196,7 @@ def test_long_sessions_are_rebuilt_on_the_grown_model_a_little_at_a_time() -> No
                 done = driver.engine.sessions.rebuild(raised.value.key, 0.0)
         answer = driver.ask("ann", actions=["a"])
         assert answer.fallback
-        driver.engine.sessions.clear()
+        forget_beliefs(driver.engine)
         driver.engine.sessions.restoring.deferring = False
         driver.session("ann")
         driver.engine.sessions.restoring.deferring = True

@@ -98,10 +98,9 @@ def test_every_policy_decides_together_as_alone(name: str, model: str, propensit
         requested = waiting(engine, model)
         together = engine.batch.chooser.choose(requested)
         alone = [engine.batch.chooser.choose([one])[0] for one in requested]
-        for one, other in zip(together, alone, strict=True):
-            assert one is not None
-            assert other is not None
-            assert (one.action, one.state, one.kind) == (other.action, other.state, other.kind)
+        for (one,), (other,) in zip(together, alone, strict=True):
+            assert (one.action, one.index, one.state) == (other.action, other.index, other.state)
+            assert one.propensity_kind == other.propensity_kind
             if one.propensity is not None:
                 assert one.propensity == pytest.approx(other.propensity, abs=1e-12, rel=0)
 
@@ -165,7 +164,7 @@ def test_requests_of_one_session_are_settled_in_turn() -> None:
     assert [answer.round for answer in answers if answer is not None] == [1, 2, 3, 4]
     assert answers[2] == same
     with engine.transaction():
-        assert engine.session("ann").live.row.rounds == 4
+        assert engine.latest("ann")[0].row.rounds == 4
 
 
 def test_what_comes_between_finds_decisions_settled() -> None:
@@ -176,7 +175,7 @@ def test_what_comes_between_finds_decisions_settled() -> None:
         engine.reward(RewardReport(first.decision_id, 0.5))
         engine.batch.ask(DecisionRequest("bob"))
         engine.merge("ann", "bob")
-        assert engine.session("ann").live.row.rounds == 3
+        assert engine.latest("ann")[0].row.rounds == 3
         engine.batch.ask(DecisionRequest("ann"))
         assert engine.delete("ann") == 2
 
@@ -280,7 +279,7 @@ def test_two_rewards_of_one_session_are_learned_one_after_the_other() -> None:
     ] * 3
     assert repeated == Rewarded(decided[2].decision_id, "duplicate")
     with engine.transaction():
-        assert engine.session("s1").live.row.rewards == 3
+        assert engine.latest("s1")[0].row.rewards == 3
 
 
 def test_one_event_id_cannot_name_two_rewards_that_wait_together() -> None:
@@ -310,7 +309,7 @@ def test_a_reward_that_is_refused_leaves_the_others() -> None:
     assert isinstance(answers[1], Invalid)
     assert "0.5" in answers[1].message
     with engine.transaction():
-        assert [engine.session(f"s{i}").live.row.rewards for i in range(3)] == [1, 0, 1]
+        assert [engine.latest(f"s{i}")[0].row.rewards for i in range(3)] == [1, 0, 1]
 
 
 def test_a_transaction_that_fails_learns_no_reward_that_waited() -> None:
@@ -321,5 +320,5 @@ def test_a_transaction_that_fails_learns_no_reward_that_waited() -> None:
     engine.batch.tell(RewardReport(decided.decision_id, 1.0))
     engine.batch.rollback()
     with engine.transaction():
-        assert engine.session("s1").live.row.rewards == 0
+        assert engine.latest("s1")[0].row.rewards == 0
         assert engine.reward(RewardReport(decided.decision_id, 1.0)).status == "applied"

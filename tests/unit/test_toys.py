@@ -21,7 +21,7 @@ from latentbandits.policies.registry import Entry, Inputs, build
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.settings import gather
 from latentbandits.testing import check_policy
-from tests.unit.engine_driver import ARMS, Driver
+from tests.unit.engine_driver import ARMS, Driver, forget_beliefs
 from tests.unit.test_model_registry import half_normal  # noqa: F401
 
 
@@ -78,7 +78,7 @@ def play(driver, n_rounds):
 def test_a_service_runs_the_toy_policy_and_rebuilds_its_belief(surprise):
     driver = Driver(ARMS, policy="Surprise(start=2)")
     assert play(driver, 4) == [2, 3, 0, 1]
-    driver.engine.sessions.clear()
+    forget_beliefs(driver.engine)
     assert play(driver, 2) == [2, 3]
     assert gather({"policy": "Surprise"}, None, {}).policy == "Surprise"
 

@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -63,15 +63,17 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.learning.logs.tables import files_of_path
     from latentbandits.loop.kept_log import ServiceSource, StoreSource
     from latentbandits.loop.records import locked
-    from latentbandits.loop.relearn import ASKED, LoopSettings, Relearner
+    from latentbandits.loop.relearn import ASKED, FIT_OPTIONS, LoopSettings, Relearner
     from latentbandits.report.terminal import print_json
 
     arguments.with_logs = tuple(arguments.with_logs)
     settings = LoopSettings(
         work=Path(arguments.work),
         models=Path(arguments.models),
-        columns={name: getattr(arguments, name) for name in ("user", "action", "reward")},
         keep=arguments.keep,
+        fit_options=replace(
+            FIT_OPTIONS, user=arguments.user, action=arguments.action, reward=arguments.reward
+        ),
         **{name: getattr(arguments, name) for name in ASKED},
     )
     if not settings.models.is_dir():

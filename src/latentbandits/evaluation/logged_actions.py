@@ -112,8 +112,6 @@ class LoggedActions:
         starts = np.cumsum(counts) - counts
         self._place = np.arange(len(row)) - starts[row]
         self.eligible = np.arange(self.n_actions) < counts[:, None]
-        if counts.min() == self.n_actions:
-            self.eligible = np.ones((n, self.n_actions), np.bool_)
 
     def _choose(self, row: IntArray, same: BoolArray, chosen: pl.Series, name: str) -> None:
         """Find the place of each row's action; `same` marks the entries that equal it."""

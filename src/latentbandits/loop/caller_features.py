@@ -13,24 +13,16 @@ from typing import Any
 import polars as pl
 
 from latentbandits.learning.attributes.encoding import encode
-from latentbandits.learning.backends.opening import DECISION, name_columns
+from latentbandits.learning.backends.opening import DECISION, Opening
 from latentbandits.learning.fit_options import FEATURES
 from latentbandits.learning.fitting import Fit
 from latentbandits.learning.logs.tables import column_names, read_table
-from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.parts import part, with_parts
-from latentbandits.models.protocol import with_defaults
 
 
-def brings_features(model: Any, catalogue: Catalogue | None) -> bool:
-    """Return whether requests bring the features of actions: no catalogue has them."""
-    takes = with_defaults(model).n_features is not None
-    return takes and (catalogue is None or catalogue.features is None)
-
-
-def encode_log(path: str, columns: dict[str, Any], model: Any, out: Path) -> str:
-    """Encode the features of an older log's rows as the model's numbers; return the new path.
+def encode_log(path: str, options: Opening, model: Any, out: Path) -> str:
+    """Write an older log with its rows' features as the model's numbers; return its path.
 
     An export has these numbers already, so its path is returned. Other logs need the columns that
     the model's encoder names.
@@ -46,9 +38,8 @@ def encode_log(path: str, columns: dict[str, Any], model: Any, out: Path) -> str
             f"--with {path} has no column {', '.join(lacking)}: the active model is a regression "
             "on features that callers send, so an older log needs the same columns"
         )
-    user, action, reward = name_columns(
-        there, *(columns.get(k) for k in ("user", "action", "reward"))
-    )
+    columns = options.columns_among(there)
+    user, action, reward = columns.user, columns.action, columns.reward
     wanted = list(dict.fromkeys([user, action, reward, *needed]))
     table = read_table(path, wanted, text=[user, action]).frame
     numbers = table[FEATURES] if encoder is None else pl.Series(encode(encoder, table).tolist())

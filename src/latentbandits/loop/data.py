@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ import polars as pl
 from latentbandits.evaluation.intervals import SessionMean
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.serving.engine.statistics import GroupTotals
+from latentbandits.serving.records import FALLBACK
+from latentbandits.serving.settings import uniform
 
 # Divide sessions by fixed hashes: held out of every fit, and thinned by age.
 
@@ -26,13 +27,7 @@ def uniforms(sessions: Iterable[str], salt: bytes, purpose: bytes) -> FloatArray
     >>> uniforms(["ann", "ann"], b"salt", b"age").round(3)
     array([0.015, 0.015])
     """
-    words = [
-        int.from_bytes(
-            hashlib.blake2b(name.encode(), digest_size=8, key=salt, person=purpose).digest(), "big"
-        )
-        for name in sessions
-    ]
-    return np.array(words, np.float64) / 2.0**64
+    return np.array([uniform(name, salt, purpose) for name in sessions], np.float64)
 
 
 def held_out(sessions: Iterable[str], salt: bytes, share: float) -> BoolArray:
@@ -58,9 +53,6 @@ def young_enough(
 
 MOST_VISITS = 5
 """Sessions of one name that are judged on: nobody who comes again and again decides alone."""
-
-FALLBACK = "default"
-"""The policy of a decision that the caller's default made: no policy chose it."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from latentbandits.client import Client
 from latentbandits.loop.data import generation
 from latentbandits.replacing import replace_file
 from latentbandits.serving.errors import Refused, UnknownCursor
-from latentbandits.serving.export import export, frame
+from latentbandits.serving.export import SCHEMA, export, frame
 from latentbandits.serving.log import forgotten
 from latentbandits.serving.records import RewardEntry
 from latentbandits.serving.stores import open_log
@@ -103,16 +103,13 @@ class ServiceSource:
 def reward_table(entries: Sequence[RewardEntry]) -> pl.DataFrame:
     """Return the last reward event of each decision, in the columns of an export."""
     last = {entry.decision_id: entry for entry in entries}
-    kinds = frame([]).schema
-    columns = {
-        "decision_id": list(last),
-        "reward": [entry.value for entry in last.values()],
-        "reward_status": [entry.status for entry in last.values()],
-        "reward_kind": [entry.kind for entry in last.values()],
-        "reward_time": [round(entry.time * 1000) for entry in last.values()],
-    }
-    numbered = {name: kinds[name] for name in columns} | {"reward_time": pl.Int64()}
-    return pl.DataFrame(columns, numbered).cast({"reward_time": kinds["reward_time"]})
+    rows = [
+        (one.decision_id, one.value, one.status, one.kind, round(one.time * 1000))
+        for one in last.values()
+    ]
+    kinds = {name: SCHEMA[name] for name in ("decision_id", *REWARD_COLUMNS)}
+    table = pl.DataFrame(rows, kinds | {"reward_time": pl.Int64()}, orient="row")
+    return table.cast({"reward_time": SCHEMA["reward_time"]})
 
 
 # The copy in the work folder.

@@ -8,7 +8,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from latentbandits.learning.fitting import Fit, fit
 from latentbandits.learning.logs.tables import column_names
 from latentbandits.learning.save import save_fit
 from latentbandits.loop import data
-from latentbandits.loop.caller_features import brings_features, encode_log, keep_names
+from latentbandits.loop.caller_features import encode_log, keep_names
 from latentbandits.loop.kept_log import KeptLog, Logged, Source
 from latentbandits.loop.promotion import Side, Verdict, judge
 from latentbandits.loop.records import Records, Run
@@ -45,8 +45,8 @@ from latentbandits.owned_tempdir import own_folder, remove_left_overs
 from latentbandits.policies.registry import PolicySpec, build, inputs_of, parse
 from latentbandits.report.report import Progress
 from latentbandits.serving.engine.model_rows import notes, read_artefact, unpack
-from latentbandits.serving.http.messages import Swap
-from latentbandits.serving.records import ModelRow, RequestedMode
+from latentbandits.serving.http.messages import Models, Swap
+from latentbandits.serving.records import FALLBACK, ModelRow, RequestedMode
 from latentbandits.serving.settings import MAIN as MAIN_GROUP
 from latentbandits.serving.settings import TRIAL
 
@@ -78,6 +78,9 @@ ASKED = (
 """The settings that a verdict depends on."""
 
 
+FIT_OPTIONS = FitOptions(bootstrap=0)
+
+
 @dataclass(frozen=True)
 class LoopSettings:
     """Settings of the loop; the command line documents them."""
@@ -86,7 +89,6 @@ class LoopSettings:
     models: Path  # the service's models folder
     policy: str | None = None  # None: the candidate's recommended one
     with_logs: tuple[str, ...] = ()
-    columns: dict[str, Any] = field(default_factory=dict)  # columns of `with_logs`
     margin: float = 0.0
     compared: float = 0.5  # share of a typical session without which there is no decision
     level: float = 0.95
@@ -97,9 +99,7 @@ class LoopSettings:
     half_life: timedelta | None = None
     keep: int = 5
     dry_run: bool = False
-    bootstrap: int = 0
-    fit_options: dict[str, Any] = field(default_factory=dict)
-    earlier: tuple[Any, Catalogue | None] | None = None  # the model that a fit starts from
+    fit_options: FitOptions = FIT_OPTIONS  # its columns are those of `with_logs`
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -154,7 +154,9 @@ class Model:
 
     @property
     def brings_features(self) -> bool:
-        return brings_features(self.model, self.catalogue)
+        """Whether requests bring the features of actions: no catalogue has them."""
+        takes = with_defaults(self.model).n_features is not None
+        return takes and (self.catalogue is None or self.catalogue.features is None)
 
     def with_actions_of(self, other: Model) -> Model:
         """Return this model with the missing actions of `other` added.
@@ -172,29 +174,17 @@ class Model:
         return replace(self, model=model, catalogue=catalogue)
 
 
-Learn = Callable[[Sequence[str], LoopSettings, Progress | None], Fit]
-"""A function from paths of logs to a fit; tests plant broken ones."""
-
-
-def learn(paths: Sequence[str], settings: LoopSettings, progress: Progress | None) -> Fit:
-    """Fit a candidate to old logs and the training part of the service's log."""
-    options = FitOptions(
-        **settings.columns,
-        unrewarded=settings.unrewarded,
-        bootstrap=settings.bootstrap,
-        earlier=settings.earlier,
-        seed=settings.seed,
-        **settings.fit_options,
-    )
-    return fit(list(paths), options, progress=progress)
-
-
 class Relearner:
     """Runs the loop in a work folder. A crash at any point leaves the service as it was."""
 
     def __init__(
-        self, settings: LoopSettings, service: Client, source: Source, learner: Learn = learn
+        self,
+        settings: LoopSettings,
+        service: Client,
+        source: Source,
+        learner: Callable[..., Fit] = fit,
     ) -> None:
+        """Learn candidates by `learner`, which takes what `fit` takes; tests plant broken ones."""
         self.settings = settings
         self.records = Records(settings.work)
         self._service = service
@@ -236,7 +226,6 @@ class Relearner:
         runs = [self._settled(earlier, models.swaps) for earlier in runs]
         current = Model.of(ModelRow(active.id, active.name, active.files))
         versions = _versions(models.swaps, current.id, _pooled(runs))
-        trial = models.swaps[-1] if models.trial is not None else None
         logged = self._kept.update(self._source)
         run = self.records.finish(
             run,
@@ -265,8 +254,7 @@ class Relearner:
         folder = settings.models / f"{PREFIX}{run.number:06d}-{run.request_id[-8:]}"
         run = self.records.finish(run, data=counts, candidate_path=str(folder))
         if start.NOTE in current.notes or _took_over(runs, model_ids):
-            learned = {swap.model for swap in models.swaps if swap.mode == "trial"}
-            return self._by_trial(run, runs, trial, current, model_ids, learned, divided, progress)
+            return self._by_trial(run, runs, models, current, model_ids, divided, progress)
         candidate, warnings = self._fit(folder, current, divided.training, progress)
         playing = _policy_of(logged.decisions, model_ids)
         earlier = _judged_against(runs, model_ids, candidate.id)
@@ -296,27 +284,30 @@ class Relearner:
         Without a `policy` the fit judges which one is best.
         """
         notes = None if policy is None else {"recommended_policy": policy}
-        settings = replace(self.settings, earlier=(current.model, current.catalogue))
-        if policy is not None:
-            settings = replace(settings, fit_options=settings.fit_options | {"assess": False})
+        settings = self.settings
+        options = replace(
+            settings.fit_options,
+            unrewarded=settings.unrewarded,
+            earlier=(current.model, current.catalogue),
+            seed=settings.seed,
+            assess=policy is None,
+        )
         columns = ["decision_id", "session", "action", "reward", "time"]
         older = list(settings.with_logs)
         with own_folder(settings.work, _TRAINING) as scratch:
             gap = with_defaults(current.model).session_gap
             if gap is not None and all("time" in column_names(log) for log in older):
-                pauses = {"order": "time", "session_gap": gap}
-                settings = replace(settings, fit_options=settings.fit_options | pauses)
+                options = replace(options, order="time", session_gap=gap)
             if current.brings_features:
                 columns += ["features", "index"]
-                options = settings.fit_options | {"features": ["features"]}
-                settings = replace(settings, earlier=None, fit_options=options)
+                options = replace(options, earlier=None, features=["features"])
                 older = [
-                    encode_log(log, settings.columns, current.model, scratch / f"{i}.parquet")
+                    encode_log(log, options, current.model, scratch / f"{i}.parquet")
                     for i, log in enumerate(older)
                 ]
             path = scratch / "training.parquet"
             training.select(columns).write_parquet(path)
-            result = self._learn([*older, str(path)], settings, progress)
+            result = self._learn([*older, str(path)], options, progress=progress)
         if current.brings_features:
             result = keep_names(result, current.model)
         save_fit(result, folder, notes)
@@ -327,10 +318,9 @@ class Relearner:
         self,
         run: Run,
         runs: list[Run],
-        trial: Swap | None,
+        models: Models,
         current: Model,
         model_ids: set[str],
-        learned: set[str],
         divided: data.Divided,
         progress: Progress | None,
     ) -> Run:
@@ -341,6 +331,7 @@ class Relearner:
         Rewards under `learned` models are not pooled, because such a model shows an action to the
         users who like it.
         """
+        trial = models.swaps[-1] if models.trial is not None else None
         last = next((r for r in reversed(runs) if _has_tried(r)), None)
         if trial is not None and (last is None or last.candidate != trial.model):
             why = f"{trial.model} is on trial, which this loop has not begun: an activation ends it"
@@ -372,7 +363,8 @@ class Relearner:
                 why = f"the trial goes on: {ended}; the next candidate waits for {missing} sessions"
                 return self.records.finish(run, outcome="done", why=why)
         if start.NOTE in current.notes and (missing or trial is not None):
-            shared = divided.recent.filter(~pl.col("model").is_in(list(learned)))
+            learned = [swap.model for swap in models.swaps if swap.mode == "trial"]
+            shared = divided.recent.filter(~pl.col("model").is_in(learned))
             rewards = _rewards(current, shared, self.settings.unrewarded)
             if trial is None and len(rewards) < POOL_GROWTH * _pooled_rewards(runs, current.id):
                 why = f"the log has too few new rewards to pool; {waits}"
@@ -690,7 +682,7 @@ def _policy_of(decisions: pl.DataFrame, model_ids: Collection[str]) -> str:
     active = decisions.filter(
         (pl.col("group") == MAIN_GROUP)
         & pl.col("model").is_in(list(model_ids))
-        & (pl.col("policy") != data.FALLBACK)
+        & (pl.col("policy") != FALLBACK)
     )
     if active.is_empty():
         raise ValueError("the active model has made no decision yet: there is nothing to compare")

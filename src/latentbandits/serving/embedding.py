@@ -54,7 +54,6 @@ def embed(
         elif model is not None:
             row = pack(model, type(model).__name__, catalogue)
         with engine.transaction():
-            if row is not None:
-                engine.start_with(row)
+            engine.start_with(row)
             engine.library.served(engine.library.active.model)
         return Embedded(Service(engine, valid), authenticated=authenticated)

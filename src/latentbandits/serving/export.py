@@ -13,7 +13,7 @@ import polars
 from latentbandits.serving.engine.model_rows import ActionNames
 from latentbandits.serving.errors import Refused, UnknownCursor
 from latentbandits.serving.log import Cursors, log_entries
-from latentbandits.serving.records import LogEntry, LoggedEvent
+from latentbandits.serving.records import LogEntry
 from latentbandits.serving.stores.protocol import LogReader
 
 _PAGE = 5_000
@@ -82,8 +82,7 @@ def export(
         begin, until = cursors.span(reader, since, "")
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
             whole = Path(scratch, "whole")
-            write = _write_parquet if target.suffix == ".parquet" else _write_text
-            write(pages.frames(begin, until, progress), whole, Path(scratch), target.suffix)
+            _write(pages.frames(begin, until, progress), whole, Path(scratch), target.suffix)
             whole.replace(target)
     except UnknownCursor:
         raise
@@ -108,14 +107,17 @@ class _Pages:
     def frames(
         self, begin: int, until: int, progress: Callable[[int], None]
     ) -> Iterator[polars.DataFrame]:
-        """Yield the rows of the export, a page of the log at a time."""
+        """Yield the rows of the export, a page of the log at a time.
+
+        They are of new decisions, and of older ones whose reward has changed.
+        """
         self.position = begin
         while events := self._reader.read(self.position, _PAGE, _PAGE_BYTES, until):
             self.position = events[-1].position
-            chosen = [event for event in events if _is_row(event, begin)]
             entries = [
                 (event, entry)
-                for event in chosen
+                for event in events
+                if event.reward is None or (event.counts and event.decided_at <= begin)
                 for entry in log_entries(event, self._names, self._cursors)
             ]
             self.rows += len(entries)
@@ -125,37 +127,29 @@ class _Pages:
                 yield frame([entry for _, entry in entries])
 
 
-def _is_row(event: LoggedEvent, begin: int) -> bool:
-    """Return whether an event is a row: a new decision, or the last reward of an older one."""
-    if event.reward is None:
-        return True
-    is_last = event.current is not None and event.current.order == event.reward.order
-    return event.decided_at <= begin and is_last
-
-
-def _write_parquet(
-    frames: Iterator[polars.DataFrame], whole: Path, scratch: Path, kind: str
-) -> None:
+def _write(frames: Iterator[polars.DataFrame], whole: Path, scratch: Path, kind: str) -> None:
+    """Write tables to one file of this kind; in `scratch` they are kept page by page before."""
     pages = []
     for number, table in enumerate(frames):
         pages.append(scratch / f"{number:09d}.parquet")
-        table.write_parquet(pages[-1])
-    if pages:
-        polars.scan_parquet(pages).sink_parquet(whole)
+        _shaped(table, kind).write_parquet(pages[-1])
+    empty = _shaped(polars.DataFrame(schema=SCHEMA), kind).lazy()
+    rows = polars.scan_parquet(pages) if pages else empty
+    if kind == ".parquet":
+        rows.sink_parquet(whole)
+    elif kind == ".csv":
+        rows.sink_csv(whole)
     else:
-        polars.DataFrame(schema=SCHEMA).write_parquet(whole)
+        rows.sink_ndjson(whole)
 
 
-def _write_text(frames: Iterator[polars.DataFrame], whole: Path, scratch: Path, kind: str) -> None:
-    with whole.open("wb") as file:
-        if kind == ".csv":
-            file.write((",".join(SCHEMA) + "\n").encode())
-        for table in frames:
-            if kind == ".csv":
-                _flat(table).write_csv(file, include_header=False)
-            else:
-                times = polars.col(*_TIMES).dt.to_string("iso:strict")
-                table.with_columns(times).write_ndjson(file)
+def _shaped(table: polars.DataFrame, kind: str) -> polars.DataFrame:
+    """Return a table without what files of this kind cannot hold."""
+    if kind == ".csv":
+        return _flat(table)
+    if kind == ".jsonl":
+        return table.with_columns(polars.col(*_TIMES).dt.to_string("iso:strict"))
+    return table
 
 
 def _flat(table: polars.DataFrame) -> polars.DataFrame:

@@ -181,6 +181,12 @@ class LoggedEvent(msgspec.Struct, frozen=True):
     current: RewardRow | None
     user_features: bytes | None = None  # of the session, as JSON
 
+    @property
+    def counts(self) -> bool:
+        """Whether it is a reward, and the one that counts now."""
+        reward, current = self.reward, self.current
+        return reward is not None and current is not None and current.order == reward.order
+
 
 class Event(msgspec.Struct, frozen=True):
     """One round of a session in the log, with the reward in force.

@@ -57,6 +57,12 @@ def parse_groups(text: str) -> tuple[Group, ...]:
     return tuple(groups)
 
 
+def uniform(session: str, salt: bytes, purpose: bytes = b"") -> float:
+    """Return a number in [0, 1) for a session id, always the same one; of each purpose another."""
+    digest = hashlib.blake2b(session.encode(), digest_size=8, key=salt, person=purpose).digest()
+    return int.from_bytes(digest, "big") / 2.0**64
+
+
 def group_of(session: str, salt: bytes, groups: Sequence[Group]) -> str:
     """Return the group of a session: by a salted hash, so the same in every process.
 
@@ -65,9 +71,7 @@ def group_of(session: str, salt: bytes, groups: Sequence[Group]) -> str:
     >>> group_of("ann", b"salt", []), group_of("ann", b"salt", [Group("all", "mTS", 1.0)])
     ('policy', 'all')
     """
-    digest = hashlib.blake2b(session.encode(), digest_size=8, key=salt[:64]).digest()
-    place = int.from_bytes(digest, "big") / 2.0**64
-    end = 0.0
+    place, end = uniform(session, salt[:64]), 0.0
     for group in groups:
         end += group.share
         if place < end:

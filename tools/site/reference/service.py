@@ -48,7 +48,7 @@ def settings_page() -> str:
 def families() -> list[Any]:
     """Return every family of metrics, collected from a service that has answered a request."""
     metrics = Metrics()
-    metrics.of_route("/v1/decide").statuses[201] = 1
+    metrics.routes["/v1/decide"].statuses[201] = 1
     engine = Engine(open_store("memory"), EngineSettings(policy="mmTS", holdout_share=0.5))
     with engine.transaction():
         engine.activate(pack(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5), "model"))

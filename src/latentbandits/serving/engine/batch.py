@@ -218,7 +218,7 @@ class Batch:
             clicks = click_model_for(self._library, live, request.length, inputs)
         token = secrets.randbits(63)  # keeps the id and the draws from being guessed
         waiting = PendingDecision(
-            live, request, inputs, order, token, now, fingerprint, clicks, stored
+            live, stored, request, inputs, order, token, now, fingerprint, clicks
         )
         self._decisions.append(waiting)
         self._claimed.update((request.session, live.row.key))
@@ -280,8 +280,7 @@ class Batch:
                 activation=self._library.order,
                 probabilities=row.probabilities if len(live.probabilities) > 1 else b"",
             )
-            kept = live if one.stored is None else one.stored
-            lives.append(kept._replace(row=saved))
+            lives.append(one.stored._replace(row=saved))
         self._sessions.save(lives, new=new)
         for one, row in zip(waiting, rows, strict=True):
             added = one.live.served.space.new
@@ -292,7 +291,9 @@ class Batch:
         """Make the decision of `row` again, with its order and token, from this session."""
         inputs = self._of_user(live, request, _ask_or_default(live.served, request))
         clicks = None if row.click_model is None else stored_click_model(row.click_model)
-        one = PendingDecision(live, request, inputs, row.order, row.token, row.time, None, clicks)
+        one = PendingDecision(
+            live, live, request, inputs, row.order, row.token, row.time, clicks=clicks
+        )
         return decision_row(one, self.chooser.choose([one])[0])
 
     # rewards

@@ -37,21 +37,12 @@ from latentbandits.serving.records import (
 from latentbandits.serving.settings import PropensityMode
 
 
-class Chosen(msgspec.Struct, frozen=True, gc=False):
-    """The policy's choice for one session; for a list, also the choices below the first."""
-
-    action: int
-    state: int
-    propensity: float | None
-    kind: str
-    below: tuple[Chosen, ...] = ()
-
-
 @dataclass(slots=True, eq=False)
 class PendingDecision(Pending[Decided]):
     """A decision that was asked for."""
 
     live: Live
+    stored: Live  # the session to be kept: before its belief moved after a pause
     request: DecisionRequest
     inputs: PolicyInputs | None  # None: the request's default is played
     order: int
@@ -59,7 +50,6 @@ class PendingDecision(Pending[Decided]):
     now: int
     fingerprint: bytes | None = None
     clicks: ClickModel | None = None  # of a list; None: the request is for one action
-    stored: Live | None = None  # the session to be kept: before its belief moved after a pause
 
 
 class Stream:
@@ -147,12 +137,14 @@ class Chooser:
         self._draws = draws
         self._streams: list[Stream] = []
 
-    def choose(self, waiting: Sequence[PendingDecision]) -> list[Chosen | None]:
-        """Return the choice of each policy; None where a default is played."""
-        chosen: list[Chosen | None] = [None] * len(waiting)
+    def choose(self, waiting: Sequence[PendingDecision]) -> list[tuple[Shown, ...]]:
+        """Return what each session is shown: one action, or those of its list from the top."""
+        chosen: list[tuple[Shown, ...]] = [()] * len(waiting)
         alike: dict[Any, list[int]] = {}
         for i, one in enumerate(waiting):
-            if one.inputs is not None:
+            if one.inputs is None:
+                chosen[i] = (_default(one.request),)
+            else:
                 alike.setdefault(_kind(i, one, one.inputs), []).append(i)
         for places in alike.values():
             choices = self._choose_alike([waiting[i] for i in places])
@@ -160,7 +152,7 @@ class Chooser:
                 chosen[i] = choice
         return chosen
 
-    def _choose_alike(self, some: Sequence[PendingDecision]) -> list[Chosen]:
+    def _choose_alike(self, some: Sequence[PendingDecision]) -> list[tuple[Shown, ...]]:
         """Choose for sessions of one policy, with actions of one shape."""
         one, policy = some[0], some[0].live.group.policy
         inputs = [cast(PolicyInputs, each.inputs) for each in some]
@@ -180,7 +172,7 @@ class Chooser:
             return policy.decide(belief, context, rng, eligible=eligible, propensity=exact)
 
         if one.clicks is None:
-            return _split(decide(belief, eligible))
+            return [(shown,) for shown in _split(decide(belief, eligible), inputs)]
         length = one.request.length
         assert length is not None
         exact = one.live.group.order_free or not one.clicks.unrolled
@@ -189,9 +181,9 @@ class Chooser:
             drawn = policy.draw_rewards(belief, Asked(features, None, rng), self._draws + 1)
             if drawn is not None:
                 decide = CountedDraws(policy, context, rng, drawn, one.clicks).decide
-        shown = unroll(policy, belief, context, decide, length, one.clicks, eligible)
-        by_session = zip(*map(_split, shown.positions), strict=True)
-        return [msgspec.structs.replace(top, below=tuple(below)) for top, *below in by_session]
+        lists = unroll(policy, belief, context, decide, length, one.clicks, eligible)
+        by_position = [_split(decision, inputs) for decision in lists.positions]
+        return list(zip(*by_position, strict=True))
 
     def _generator(self, some: Sequence[PendingDecision]) -> np.random.Generator:
         """Return a generator that draws each decision's numbers from the decision's stream."""
@@ -218,41 +210,31 @@ def _kind(place: int, one: PendingDecision, inputs: PolicyInputs) -> Any:
     return id(policy), shape, mask, one.request.length, one.clicks
 
 
-def _split(decision: Decision) -> list[Chosen]:
+def _default(request: DecisionRequest) -> Shown:
+    """Return the default of a request, which no policy chose."""
+    assert request.actions is not None
+    assert request.default is not None
+    return Shown(request.default, request.actions.index(request.default), 0, 1.0, "exact")
+
+
+def _split(decision: Decision, inputs: Sequence[PolicyInputs]) -> list[Shown]:
     n = len(decision.action)
     chances = [None] * n if decision.propensity is None else decision.propensity.tolist()
     kind = "none" if decision.propensity is None else decision.propensity_kind
     return [
-        Chosen(action, state, chance, kind)
-        for action, state, chance in zip(
-            decision.action.tolist(), decision.state.tolist(), chances, strict=True
+        Shown(*one.answer(action), state, chance, kind)
+        for one, action, state, chance in zip(
+            inputs, decision.action.tolist(), decision.state.tolist(), chances, strict=True
         )
     ]
 
 
-def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
-    """Return the decision as the log keeps it; None: the request's default is played."""
-    live, request, session = one.live, one.request, one.live.row
-    features = below = None
-    named = Named(request.actions, request.exclude, request.user)
-    if chosen is None:
-        assert request.actions is not None
-        assert request.default is not None
-        action, index = request.default, request.actions.index(request.default)
-        n_actions, name = len(request.actions), FALLBACK
-        chosen = Chosen(index, 0, 1.0, "exact")
-    else:
-        inputs = one.inputs
-        assert inputs is not None
-        action, index = inputs.answer(chosen.action)
-        n_actions, name, features = inputs.n_actions, live.group.text, inputs.brought
-        named = msgspec.structs.replace(named, visitor=inputs.visitor)
-        if chosen.below:
-            shown = [
-                Shown(*inputs.answer(other.action), other.state, other.propensity, other.kind)
-                for other in chosen.below
-            ]
-            below = msgspec.json.encode(shown)
+def decision_row(one: PendingDecision, shown: Sequence[Shown]) -> DecisionRow:
+    """Return the decision as the log keeps it."""
+    live, request, session, inputs = one.live, one.request, one.live.row, one.inputs
+    visitor = None if inputs is None else inputs.visitor
+    named = Named(request.actions, request.exclude, request.user, visitor)
+    top, *below = shown
     return DecisionRow(
         order=one.order,
         token=one.token,
@@ -261,20 +243,20 @@ def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
         time=one.now,
         model=session.model,
         group=session.group,
-        policy=name,
-        action=action,
-        index=index,
-        n_actions=n_actions,
+        policy=FALLBACK if inputs is None else live.group.text,
+        action=top.action,
+        index=top.index,
+        n_actions=len(request.actions or ()) if inputs is None else inputs.n_actions,
         actions=encode_names(named),
-        features=features,
-        state=chosen.state,
-        propensity=chosen.propensity,
-        propensity_kind=chosen.kind,
+        features=None if inputs is None else inputs.brought,
+        state=top.state,
+        propensity=top.propensity,
+        propensity_kind=top.propensity_kind,
         probabilities=as_bytes(live.probabilities),
         request_id=request.request_id,
         fingerprint=one.fingerprint,
         click_model=None if one.clicks is None else one.clicks.text,
-        below=below,
+        below=msgspec.json.encode(below) if below else None,
     )
 
 

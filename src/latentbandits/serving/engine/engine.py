@@ -6,7 +6,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -22,7 +22,6 @@ from latentbandits.serving.engine.models import (
     extended,
     read_click_model,
 )
-from latentbandits.serving.engine.replay import first_belief, replay, state_probabilities
 from latentbandits.serving.engine.sessions import Live, OrderSequence, Sessions, milliseconds
 from latentbandits.serving.engine.statistics import Statistics
 from latentbandits.serving.engine.values import (
@@ -49,7 +48,7 @@ from latentbandits.serving.records import (
 from latentbandits.serving.settings import TRIAL, EngineSettings
 from latentbandits.serving.stores.protocol import STORE_ID, Store
 
-__all__ = ["Engine", "EngineSettings", "SessionDetails", "answer_of"]
+__all__ = ["Engine", "EngineSettings"]
 
 DEFAULTS = EngineSettings()
 _log = logging.getLogger(__name__)
@@ -60,13 +59,6 @@ _TOKENS = b"tokens of rewards from browsers"
 _DEFAULTS = "defaults_position"
 _PRUNING = 3_600_000  # milliseconds between two prunings of the models
 _HISTORY = 1_000  # largest number of a session's rounds that are shown
-
-
-class SessionDetails(NamedTuple):
-    """A session with its belief and its latest decisions."""
-
-    live: Live
-    decisions: list[tuple[RewardedDecision, bool]]  # whether its model lacks the chosen action
 
 
 class Engine:
@@ -259,8 +251,7 @@ class Engine:
         session = self.store.session(row.session)
         served = self.library.served(row.model)
         group = served.of_group(row.group)
-        policy = group.policy
-        if session is None or row.policy not in (group.text, policy.name, FALLBACK):
+        if session is None or row.policy not in (group.text, group.policy.name, FALLBACK):
             raise Invalid(f"{text} was decided by {row.policy}; this engine has {group.text}")
         known = self.store.applied(row.session, merged=session.members > 0, before=row.order)
         features: Any = decode_features(row)
@@ -270,16 +261,10 @@ class Engine:
             map(served.space.has, actions)
         ):
             served = self.library.grown(row.model, before=row.order)
-            group = served.of_group(row.group)
-        start = first_belief(group.policy, session)
-        belief = replay(group, served, known, start)
         then = msgspec.structs.replace(
             session, rounds=row.round - 1, model=row.model, group=row.group
         )
-        states = state_probabilities(group.policy, belief)[0]
-        learned_at = max((one.decision.time for one in known), default=None)
-        live = Live(then, served, group, belief, states, len(known), learned_at=learned_at)
-        live = live.returned(row.time)
+        live = self.sessions.restoring.replayed(then, served, known).returned(row.time)
         request = DecisionRequest(
             session.name,
             named.actions,
@@ -309,11 +294,6 @@ class Engine:
         return answer
 
     # sessions
-
-    def session(self, name: str, most: int = _HISTORY) -> SessionDetails:
-        """Return a session with its belief and its latest decisions, `most` at most."""
-        live, orders = self.latest(name, most)
-        return SessionDetails(live, self.history(orders))
 
     def latest(self, name: str, most: int = _HISTORY) -> tuple[Live, list[int]]:
         """Return a session and the orders of its latest decisions, `most` at most."""

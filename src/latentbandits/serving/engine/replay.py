@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -14,6 +13,7 @@ from latentbandits.policies import Decision
 from latentbandits.policies.decision import ANYONE
 from latentbandits.policies.protocol import AnyPolicy, after_pause, begin, gate_of
 from latentbandits.serving.engine.actions import Recalled, decode_names, visit
+from latentbandits.serving.engine.idempotency import digest
 from latentbandits.serving.engine.models import GroupPolicy, ServedModel, stored_click_model
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.records import (
@@ -79,8 +79,7 @@ def visitor_row(store: Store, session: SessionRow, user: str | None, n_users: in
             "for whom the decision is"
         )
     place = f"{VISITORS}{session.key}/"
-    # Only the log holds the id itself; the hash here has a fixed length.
-    mine = place + hashlib.blake2b(user.encode(), digest_size=16).hexdigest()
+    mine = place + digest(user)  # only the log holds the id itself
     note = store.note(mine)
     if note is not None:
         return int(note)

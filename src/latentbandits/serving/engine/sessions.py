@@ -216,13 +216,6 @@ class Cache:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def clear(self) -> None:
-        """Forget all sessions."""
-        self._sessions.clear()
-        self._keys.clear()
-        self._changed.clear()
-        self._bytes = 0
-
     def get(self, key: int) -> Live | None:
         """Return a session, if it is here."""
         return self._sessions.get(key)
@@ -311,20 +304,13 @@ class Restoring:
         self._store = store
         self._library = library
         self._keep = keep
-        self._partial: dict[int, Live] = {}  # sessions whose replay is under way
-        # The rows of sessions that it goes on with, and the rewards that it learns next.
-        self._upcoming: dict[int, tuple[SessionRow, Iterator[RewardedDecision]]] = {}
+        # Sessions whose replay is under way, and the rewards that each learns next.
+        self._partial: dict[int, tuple[Live, Iterator[RewardedDecision] | None]] = {}
         self._short: dict[int, int] = {}  # last order of sessions whose log lacks rewards
 
     def forget(self, key: int) -> None:
         """Give up the replay of a session, if one is under way."""
         self._partial.pop(key, None)
-        self._upcoming.pop(key, None)
-
-    def clear(self) -> None:
-        """Give up all replays that are under way."""
-        self._partial.clear()
-        self._upcoming.clear()
 
     def restore(self, row: SessionRow, cached: Live | None) -> Live:
         """Return the session of `row` with its belief, and keep it; `cached` may be outdated."""
@@ -348,7 +334,7 @@ class Restoring:
         if self.deferring and row.rewards - start.learned > SLICE:
             if self._short.get(row.key) == row.last_order:
                 raise _too_short(row)
-            self._partial[row.key] = start
+            self._partial[row.key] = start, None
             raise Rebuilding(row.key)
 
     def _complete(self, start: Live, rows: Sequence[RewardedDecision]) -> Live:
@@ -366,9 +352,16 @@ class Restoring:
         belief = first_belief(group.policy, row)
         return Live(row, served, group, belief, state_probabilities(group.policy, belief)[0])
 
+    def replayed(
+        self, row: SessionRow, served: ServedModel, rows: Sequence[RewardedDecision]
+    ) -> Live:
+        """Return a session on `served` after these rewards; it is not kept."""
+        return self._learned(self.fresh(row, served), rows)
+
     def _nearest(self, row: SessionRow, cached: Live | None) -> Live:
         """Return the belief from which the least is to be replayed."""
-        for candidate in (self._partial.get(row.key), cached):
+        partial, _ = self._partial.get(row.key, (None, None))
+        for candidate in (partial, cached):
             if candidate is not None and candidate.fits(row) and candidate.learned <= row.rewards:
                 return candidate
         fresh = self.fresh(row)
@@ -435,21 +428,20 @@ class Restoring:
 
         It goes on for some seconds, or until it is `interrupted`, but learns one reward at least.
         """
-        live = self._nearest(row, cached)._replace(row=row)
         end = time.perf_counter() + seconds
-        before, rows = self._upcoming.pop(row.key, (None, iter(())))
-        if before != row or row.key not in self._partial:
+        live, rows = self._partial.get(row.key, (None, None))
+        if live is None or rows is None or live.row != row:
+            live = self._nearest(row, cached)._replace(row=row)
             rows = self._after(row, live.learned_to)
+        self._partial[row.key] = live, None  # where the store fails, they are read again
         for one in rows:
             grown = self._grown_for(live, [one])
             if grown is not None:
-                self.forget(row.key)
-                self._partial[row.key] = grown
+                self._partial[row.key] = grown, None
                 return False
             live = self._learned(live, [one])
             if (interrupted is not None and interrupted()) or time.perf_counter() > end:
-                self._partial[row.key] = live
-                self._upcoming[row.key] = row, rows
+                self._partial[row.key] = live, rows
                 return False
         self.forget(row.key)
         if live.learned == row.rewards:
@@ -561,11 +553,6 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self._cache)
-
-    def clear(self) -> None:
-        """Forget all beliefs: they will be restored from the store."""
-        self._cache.clear()
-        self.restoring.clear()
 
     def committed(self) -> None:
         """Keep the changes of the transaction; drop beliefs that a new activation made useless."""

@@ -7,7 +7,9 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from itertools import zip_longest
+from typing import Any
 
 import msgspec
 
@@ -21,7 +23,7 @@ from latentbandits.serving.records import (
     rewards_by_position,
     shown_actions,
 )
-from latentbandits.serving.stores.protocol import LogReader, Store
+from latentbandits.serving.stores.protocol import LogReader, Store, all_events
 
 _log = logging.getLogger(__name__)
 ROUNDS = 50  # first rounds of a session, which have totals of their own
@@ -33,7 +35,6 @@ SHOWN_AT, CLICKED_AT = "list_shown_", "list_clicked_"
 KEPT = 300  # seconds whose counts are kept
 _DAY_MS = 86_400_000
 _AVERAGED = 10
-_PAGE = 1_000
 encode_totals = msgspec.msgpack.Encoder().encode
 
 
@@ -270,37 +271,22 @@ def entropy(probabilities: Iterable[float]) -> float:
 
 
 def combined(parts: Sequence[Statistics]) -> Statistics:
-    """Return the totals of several processes that share a store."""
-    if len(parts) == 1:
-        return parts[0]
-    total = Statistics()
-    for part in parts:
-        for name, group in part.groups.items():
-            _add(total.groups.setdefault(name, GroupTotals()), group)
-        for name, days in part.days.items():
-            of_group = total.days.setdefault(name, {})
-            for day, one in days.items():
-                _add(of_group.setdefault(day, GroupTotals()), one)
-        for name, tally in part.tallies.items():
-            _add(total.tallies.setdefault(name, Tally()), tally)
-        for name, times in part.counts.items():
-            total.count(name, times)
-        for name, shares in part.shares.items():
-            total.move_share(name, [], shares)
-    return total
+    """Return the totals of several processes that share a store: to be shown, not continued."""
+    return reduce(_sum, parts)
 
 
-def _add(total: msgspec.Struct, part: msgspec.Struct) -> None:
-    for name in part.__struct_fields__:
-        if name == "rounds":
-            assert isinstance(total, GroupTotals)
-            assert isinstance(part, GroupTotals)
-            for number, one in enumerate(part.rounds, 1):
-                into = total.round(number)
-                assert into is not None
-                _add(into, one)
-        else:
-            setattr(total, name, getattr(total, name) + getattr(part, name))
+def _sum(one: Any, other: Any) -> Any:
+    """Return the sum of two totals: number by number, whatever they are made of."""
+    if one is None or other is None:
+        return other if one is None else one
+    if isinstance(one, msgspec.Struct):
+        pairs = zip(msgspec.structs.astuple(one), msgspec.structs.astuple(other), strict=True)
+        return type(one)(*(_sum(*pair) for pair in pairs))
+    if isinstance(one, dict):
+        return {name: _sum(one.get(name), other.get(name)) for name in {**one, **other}}
+    if isinstance(one, list):
+        return [_sum(*pair) for pair in zip_longest(one, other)]
+    return one + other
 
 
 class Rates:
@@ -361,29 +347,26 @@ def computed_totals(store: Store, reader: LogReader) -> Statistics:
     """Return the totals of all decisions, rewards and sessions that the store still has."""
     totals = Statistics()
     sessions: dict[int, SessionRow] = {}  # what is known of each session so far
-    position, until = 0, reader.end()
-    while page := reader.read(position, _PAGE, until=until):
-        position = page[-1].position
-        for event in page:
-            row, reward = event.decision, event.reward
-            if reward is None:
-                if row.session not in sessions:  # as far as totals need it
-                    begun = row.time
-                    sessions[row.session] = SessionRow(
-                        row.session, "", row.group, row.model, 0, begun, begun
-                    )
-                    totals.count("started")
-                totals.decided(row, floats(row.probabilities))
-            elif reward.status == "late":
-                totals.count("late")
-            elif event.current is not None and event.current.order == reward.order:
-                known = sessions[row.session]
-                totals.rewarded(known, row, reward.value)
-                sessions[row.session] = msgspec.structs.replace(
-                    known, rewards=known.rewards + 1, reward_sum=known.reward_sum + reward.value
+    for event in all_events(reader, 0, reader.end()):
+        row, reward = event.decision, event.reward
+        if reward is None:
+            if row.session not in sessions:  # as far as totals need it
+                begun = row.time
+                sessions[row.session] = SessionRow(
+                    row.session, "", row.group, row.model, 0, begun, begun
                 )
-                if row.click_model is not None:
-                    totals.clicked(rewards_by_position(row, reward))
+                totals.count("started")
+            totals.decided(row, floats(row.probabilities))
+        elif reward.status == "late":
+            totals.count("late")
+        elif event.counts:
+            known = sessions[row.session]
+            totals.rewarded(known, row, reward.value)
+            sessions[row.session] = msgspec.structs.replace(
+                known, rewards=known.rewards + 1, reward_sum=known.reward_sum + reward.value
+            )
+            if row.click_model is not None:
+                totals.clicked(rewards_by_position(row, reward))
     for key in sessions:
         session = store.session(key)
         if session is None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 from starlette.applications import Starlette
@@ -28,9 +29,9 @@ from latentbandits.serving.http.metrics import exposition, totals_as_metrics
 from latentbandits.serving.http.pages import HEADERS, PAGES, PLAY_PAGES, document, reference
 from latentbandits.serving.http.requests import (
     Handler,
-    Preflight,
     Requests,
-    admitted,
+    admit_reader,
+    preflight,
     refusal_answer,
 )
 from latentbandits.serving.http.service import Service
@@ -68,7 +69,8 @@ class App(Requests):
             at: one for at, one in handlers.items() if "{" not in at[1]
         }
         if service.settings.reward_origins:
-            plain |= {("OPTIONS", e.path): Preflight(service) for e in endpoints if e.by_token}
+            asked = partial(preflight, service)
+            plain |= {("OPTIONS", e.path): asked for e in endpoints if e.by_token}
         super().__init__(service, plain, _routed(service, handlers, self.lifespan), timed=timed)
 
     @asynccontextmanager
@@ -101,9 +103,9 @@ def _routed(
             for path, methods in paths.items()
         ],
         Route("/healthz", _health),
-        Route("/readyz", _readiness(service)),
-        Route("/metrics", _metrics(service)),
-        Route("/report", _report(service)),
+        Route("/readyz", _readyz),
+        Route("/metrics", _metrics),
+        Route("/report", _report),
         Route("/openapi.json", lambda request: _json(specification)),
         Route("/docs", lambda request: Response(shown, 200, HEADERS, "text/html")),
         *(PLAY_PAGES if service.settings.play else ()),
@@ -112,8 +114,14 @@ def _routed(
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        exception_handlers={HTTPException: _http_error, Exception: _fault},
+        exception_handlers={
+            HTTPException: _http_error,
+            NotAdmitted: _refused,
+            Refused: _refused,
+            Exception: _fault,
+        },
     )
+    app.state.service = service
     app.router.redirect_slashes = False  # a redirect would use the client's Host header
     return app
 
@@ -142,6 +150,11 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return _error(problem_answer(error.status_code, Problem("http", error.detail)), error.headers)
 
 
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, (Refused, NotAdmitted))
+    return _error(refusal_answer(error))
+
+
 async def _fault(request: Request, error: Exception) -> Response:
     return _error(problem_answer(500, Problem("fault", "the service failed; its log says how")))
 
@@ -150,58 +163,47 @@ async def _health(request: Request) -> Response:
     return _json(encode_json(Health("up")))
 
 
-View: TypeAlias = Callable[[Request], Awaitable[Response]]
+async def _readyz(request: Request) -> Response:
+    service: Service = request.app.state.service
+    if await service.ready():
+        return _json(encode_json(Health("ready")))
+    reason = "draining" if service.draining else "store unavailable"
+    return _json(encode_json(Health(reason)), 503, {"retry-after": "1"})
 
 
-def _readiness(service: Service) -> View:
-    async def readyz(request: Request) -> Response:
-        if await service.ready():
-            return _json(encode_json(Health("ready")))
-        reason = "draining" if service.draining else "store unavailable"
-        return _json(encode_json(Health(reason)), 503, {"retry-after": "1"})
-
-    return readyz
+def _read_by(request: Request) -> Service:
+    """Return the service, if the caller may read about all sessions."""
+    service: Service = request.app.state.service
+    admit_reader(service, dict(request.scope["headers"]))
+    return service
 
 
-def _metrics(service: Service) -> View:
-    async def metrics(request: Request) -> Response:
-        try:
-            headers = dict(request.scope["headers"])
-            admitted(service, headers, "read", shared=True).spend(1)
-        except NotAdmitted as refusal:
-            return _error(refusal.answer())
-        writer = service.writer
-        waiting, most = writer.waiting, writer.most_waiting
-        try:
-            totals = await writer.run(totals_as_metrics, urgent=True)
-        except Refused:
-            totals = []  # the store is down: export the other metrics
-        requests = service.metrics.collect(
-            waiting=waiting, most_waiting=most, store_works=writer.store_works
-        )
-        text = exposition([*requests, *totals])
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    return metrics
+async def _metrics(request: Request) -> Response:
+    service = _read_by(request)
+    writer = service.writer
+    waiting, most = writer.waiting, writer.most_waiting
+    try:
+        totals = await writer.run(totals_as_metrics, urgent=True)
+    except Refused:
+        totals = []  # the store is down: export the other metrics
+    requests = service.metrics.collect(
+        waiting=waiting, most_waiting=most, store_works=writer.store_works
+    )
+    text = exposition([*requests, *totals])
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def _report(service: Service) -> View:
+_REPORT_HEADERS = {
+    **HEADERS,
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+    "frame-ancestors 'none'",
+}
+
+
+async def _report(request: Request) -> Response:
     """Serve the page that the fit of the active model wrote; its styles and pictures are inside."""
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
-    headers = {**HEADERS, "content-security-policy": policy}
-
-    async def report(request: Request) -> Response:
-        try:
-            admitted(service, dict(request.scope["headers"]), "read", shared=True).spend(1)
-        except NotAdmitted as refusal:
-            return _error(refusal.answer())
-        try:
-            file = await service.active_report()
-        except Refused as refusal:
-            return _error(refusal_answer(refusal))
-        if file is None:
-            problem = Problem("not_found", "the active model's folder has no report of its fit")
-            return _error(problem_answer(404, problem))
-        return FileResponse(file, headers=headers)
-
-    return report
+    file = await _read_by(request).active_report()
+    if file is None:
+        problem = Problem("not_found", "the active model's folder has no report of its fit")
+        return _error(problem_answer(404, problem))
+    return FileResponse(file, headers=_REPORT_HEADERS)

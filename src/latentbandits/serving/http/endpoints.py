@@ -66,8 +66,9 @@ from latentbandits.serving.http.views import (
     state_names,
     view_with,
 )
-from latentbandits.serving.log import CURSOR
+from latentbandits.serving.log import CURSOR, forgotten
 from latentbandits.serving.settings import MAIN
+from latentbandits.serving.stores.protocol import LogReader, all_events
 from latentbandits.serving.tuning import lacks_policy, tune_apart
 
 if TYPE_CHECKING:
@@ -78,8 +79,9 @@ if TYPE_CHECKING:
     from latentbandits.serving.http.service import Service
 
 One = TypeVar("One")
+Answer = TypeVar("Answer")
 _MOST_PAGES = 10
-_SHOWN_AT_ONCE = 25  # decisions that are read before other requests have a turn
+_READ_AT_ONCE = 25  # decisions that are read before other requests have a turn
 _SHOWN_AFTER_MERGE = 100  # rounds: a user may have thousands of sessions, merged one by one
 _TUNING_SHARE = 0.8  # share of a request's time for tuning a new model
 _SEPARATOR = "\x1f"  # between a key's session prefix and ids; no id contains it
@@ -235,11 +237,18 @@ async def _shown(service: Service, live: Live, orders: Sequence[int]) -> Session
     def read(part: Sequence[int], engine: Engine) -> list[Event]:
         return events_of(engine.history(part))
 
-    history: list[Event] = []
-    for begin in range(0, len(orders), _SHOWN_AT_ONCE):
-        part = orders[begin : begin + _SHOWN_AT_ONCE]
-        history += await service.writer.run(partial(read, part))
-    return view_with(live, history)
+    return view_with(live, await _in_parts(service, orders, read))
+
+
+async def _in_parts(
+    service: Service, wanted: Sequence[One], read: Callable[[Sequence[One], Engine], list[Answer]]
+) -> list[Answer]:
+    """Read a few decisions at a time, so that the requests of others are not held up."""
+    found: list[Answer] = []
+    for begin in range(0, len(wanted), _READ_AT_ONCE):
+        part = wanted[begin : begin + _READ_AT_ONCE]
+        found += await service.writer.run(partial(read, part))
+    return found
 
 
 async def delete_session(call: Call) -> Forgotten:
@@ -310,12 +319,17 @@ async def show_actions(call: Call) -> ActionsEarned:
         return served.id, states, names
 
     found = await call.service.writer.run(find)
-    return await call.service.read_latest(LATEST, lambda events: actions_earned(events, *found))
+
+    def read(reader: LogReader) -> ActionsEarned:
+        end = reader.end()
+        return actions_earned(all_events(reader, max(0, end - LATEST), end), *found)
+
+    return await call.service.beside(read)
 
 
 async def add_actions(call: Call) -> CatalogueChange:
     """Add one or several actions to the active catalogue."""
-    added = call.body if isinstance(call.body, list) else [call.body]
+    added = listed(call.body)
     return await _change(
         call,
         f"add actions of the hash {digest(msgspec.json.encode(added).decode())}",
@@ -433,16 +447,13 @@ async def find_forgotten(call: Call) -> ForgottenDecisions:
     """Return the decisions that the store no longer has, or that a limited key may not see."""
     decisions = call.body.decisions
     if not call.caller.sessions:
-        return ForgottenDecisions(await call.service.forgotten(decisions))
+        gone = await call.service.beside(lambda reader: forgotten(reader, decisions))
+        return ForgottenDecisions(gone)
 
     def lacking(part: Sequence[str], engine: Engine) -> list[str]:
         return [one for one in part if not _has_decision(engine, call.caller, one)]
 
-    found: list[str] = []
-    for begin in range(0, len(decisions), _SHOWN_AT_ONCE):
-        part = decisions[begin : begin + _SHOWN_AT_ONCE]
-        found += await call.service.writer.run(partial(lacking, part))
-    return ForgottenDecisions(found)
+    return ForgottenDecisions(await _in_parts(call.service, decisions, lacking))
 
 
 async def show_overview(call: Call) -> Overview:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -139,11 +140,7 @@ class Metrics:
     """The metrics of one service; several services can live in one process."""
 
     def __init__(self) -> None:
-        self._routes: dict[str, RouteCounts] = {}
-
-    def of_route(self, route: str) -> RouteCounts:
-        """Return the counts of a route; the handler of its requests adds to them."""
-        return self._routes.setdefault(route, RouteCounts())
+        self.routes: defaultdict[str, RouteCounts] = defaultdict(RouteCounts)
 
     def collect(self, *, waiting: int, most_waiting: int, store_works: bool) -> list[Metric]:
         """Return the metrics of requests, and of the writer as it is now."""
@@ -156,7 +153,7 @@ class Metrics:
         ]
 
     def _requests(self) -> Iterable[Metric]:
-        asked = {route: counts for route, counts in self._routes.items() if counts.statuses}
+        asked = {route: counts for route, counts in self.routes.items() if counts.statuses}
         statuses = {
             (route, str(status)): number
             for route, counts in asked.items()

@@ -227,7 +227,7 @@ class Handler:
         self._endpoint = endpoint
         self._needs_admin = endpoint.scope == "admin" and not authenticated
         self._decoder = None if endpoint.body is None else msgspec.json.Decoder(endpoint.body)
-        self._counts = service.metrics.of_route(endpoint.path)
+        self._counts = service.metrics.routes[endpoint.path]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = time.perf_counter()
@@ -307,9 +307,7 @@ class Handler:
 
     def _answered(self, answer: Any) -> Answered:
         """Return an answer or a refusal as it is sent; a list can hold both."""
-        if isinstance(answer, NotAdmitted):
-            return answer.answer()
-        if isinstance(answer, Refused):
+        if isinstance(answer, (Refused, NotAdmitted)):
             return refusal_answer(answer)
         if isinstance(answer, list):
             told = [
@@ -332,21 +330,16 @@ def _may_have_token(headers: RawHeaders) -> bool:
     return small and b"authorization" not in headers
 
 
-class Preflight:
-    """The answer to a browser that asks whether a page may send a reward as JSON."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        extra = _allowed_origin(self._service, dict(scope["headers"]))
-        if extra:
-            extra |= {
-                b"access-control-allow-methods": b"POST",
-                b"access-control-allow-headers": b"content-type",
-                b"access-control-max-age": b"600",
-            }
-        await send_answer(send, 200, b"{}", extra)
+async def preflight(service: Service, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a browser that asks whether a page may send a reward as JSON."""
+    extra = _allowed_origin(service, dict(scope["headers"]))
+    if extra:
+        extra |= {
+            b"access-control-allow-methods": b"POST",
+            b"access-control-allow-headers": b"content-type",
+            b"access-control-max-age": b"600",
+        }
+    await send_answer(send, 200, b"{}", extra)
 
 
 def _allowed_origin(service: Service, headers: RawHeaders) -> RawHeaders:
@@ -383,16 +376,17 @@ def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
         raise NotAdmitted(400, "malformed", f"the body is not JSON: {error}") from None
 
 
-def admitted(service: Service, headers: RawHeaders, scope: str, *, shared: bool = False) -> Caller:
+def admit_reader(service: Service, headers: RawHeaders) -> None:
+    """Refuse a caller who may not read about all sessions; count the request of others."""
+    _check_host(service, headers)
+    _caller(service, headers, "read", shared=True).spend(1)
+
+
+def _caller(service: Service, headers: RawHeaders, scope: str, *, shared: bool) -> Caller:
     """Return whose key this is; refuse one that lacks the scope, or has used up its rate.
 
     A `shared` endpoint shows all sessions, so it refuses keys that are limited to some.
     """
-    _check_host(service, headers)
-    return _caller(service, headers, scope, shared=shared)
-
-
-def _caller(service: Service, headers: RawHeaders, scope: str, *, shared: bool) -> Caller:
     if service.keys is None:
         return ANYONE
     kind, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
@@ -483,7 +477,10 @@ def _parameters(endpoint: Endpoint, scope: Scope) -> dict[str, str]:
     return {**values, **scope.get("path_params", {})}
 
 
-def refusal_answer(refusal: Refused) -> Answered:
+def refusal_answer(refusal: Refused | NotAdmitted) -> Answered:
+    """Return the status, body and further headers that tell of a refusal."""
+    if isinstance(refusal, NotAdmitted):
+        return refusal.answer()
     status = next((code for kind, code in STATUSES if isinstance(refusal, kind)), 422)
     message = refusal.message
     if isinstance(refusal, OutcomeUnknown):  # its message may contain the database's address

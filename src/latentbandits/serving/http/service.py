@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,8 +18,7 @@ from latentbandits.serving.http.keys import Audit, Keys
 from latentbandits.serving.http.messages import Log
 from latentbandits.serving.http.metrics import Metrics
 from latentbandits.serving.http.tokens import RewardTokens
-from latentbandits.serving.log import Cursors, forgotten, log_entries, reward_entries
-from latentbandits.serving.records import LoggedEvent
+from latentbandits.serving.log import Cursors, log_entries, reward_entries
 from latentbandits.serving.settings import Settings
 from latentbandits.serving.stores import LogReader
 
@@ -31,7 +30,6 @@ _MOST_LOG_BYTES = 8 * 2**20  # approximate largest size of a page of the log
 _WATCH_SECONDS = 0.25
 _PROBE_SECONDS = 1.0
 _MOST_READERS = 4
-_LATEST_PAGE = 1_000
 REPORT_FILE = "report.html"
 
 
@@ -91,19 +89,9 @@ class Service:
 
     async def read_log(self, since: str, limit: int, until: str) -> Log:
         """Read a page of the log."""
-        return await self._beside(lambda reader: self._page(reader, since, limit, until))
+        return await self.beside(lambda reader: self._page(reader, since, limit, until))
 
-    async def read_latest(
-        self, n_events: int, read: Callable[[Iterator[LoggedEvent]], Answer]
-    ) -> Answer:
-        """Return the result of `read` on the latest events of the log."""
-        return await self._beside(lambda reader: read(_latest(reader, n_events)))
-
-    async def forgotten(self, decisions: Sequence[str]) -> list[str]:
-        """Return the ids of decisions that the store no longer has or never had."""
-        return await self._beside(lambda reader: forgotten(reader, decisions))
-
-    async def _beside(self, read: Callable[[LogReader], Answer]) -> Answer:
+    async def beside(self, read: Callable[[LogReader], Answer]) -> Answer:
         """Read beside the writer; StoreUnavailable if the store does not answer in time."""
         if not self.engine.store.durable:  # the thread that writes is the only one that can read
             return await self.writer.run(lambda engine: self._read(read))
@@ -191,14 +179,6 @@ class Service:
                     await asyncio.sleep(0.1)
             except Refused as refusal:
                 _log.warning("expired sessions were left for later: %s", refusal)
-
-
-def _latest(reader: LogReader, n_events: int) -> Iterator[LoggedEvent]:
-    end = reader.end()
-    position = max(0, end - n_events)
-    while page := reader.read(position, _LATEST_PAGE, _MOST_LOG_BYTES, end):
-        yield from page
-        position = page[-1].position
 
 
 def _nothing(engine: Engine) -> None:

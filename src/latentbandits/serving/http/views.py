@@ -15,7 +15,7 @@ import numpy as np
 
 from latentbandits.evaluation.intervals import Interval, compare_groups, sequence
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.serving.engine.engine import Engine, SessionDetails
+from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.models import ServedModel
 from latentbandits.serving.engine.replay import decode_user
 from latentbandits.serving.engine.sessions import Live
@@ -105,11 +105,6 @@ def _finite(values: Any) -> Any:
     if np.isfinite(array).all():
         return array.tolist()
     return np.where(np.isfinite(array), array, np.array(None)).tolist()
-
-
-def session_view(details: SessionDetails) -> SessionView:
-    """Return a session as `GET /v1/sessions/{id}` answers."""
-    return view_with(details.live, events_of(details.decisions))
 
 
 def events_of(decisions: Sequence[tuple[RewardedDecision, bool]]) -> list[Event]:
@@ -445,7 +440,7 @@ def actions_earned(
             decided.add(row.order)
             for one in counted:
                 one.decisions += 1
-        elif event.current is not None and event.current.order == reward.order:
+        elif event.counts:
             for one in counted:
                 one.add(row.session, reward.value)
     shown = sorted(totals.items(), key=lambda item: (-item[1][0].decisions, item[0]))[:MOST]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -20,6 +20,7 @@ from latentbandits.serving.records import (
 )
 
 LAST = (1 << 63) - 1
+_PAGE, _PAGE_BYTES = 1_000, 8 * 2**20  # of the log: events, and about their bytes
 STORE_ID = "store_id"
 """The note of a random id, which the cursors of the store begin with. A copy gets another one."""
 SHARED = "shared_positions"
@@ -67,6 +68,13 @@ class LogReader(Protocol):
 
     def close(self) -> None:
         """End the reading."""
+
+
+def all_events(reader: LogReader, since: int, until: int) -> Iterator[LoggedEvent]:
+    """Yield the events after `since` up to `until`, which are read a page at a time."""
+    while page := reader.read(since, _PAGE, _PAGE_BYTES, until):
+        yield from page
+        since = page[-1].position
 
 
 class Store(Protocol):

@@ -145,6 +145,8 @@ _TREE = """WITH RECURSIVE tree(key) AS (
     WHERE s.merged_at < ?) """
 _TOUCH = """UPDATE sessions SET seen = ?, rounds = ?, rewards = ?, reward_sum = ?, last_order = ?,
     activation = ?, probabilities = ?, revision = ?, checksum = ? WHERE key = ?"""
+_PUT_NOTE = f"""{NOTES.insert} ON CONFLICT (name)
+    DO UPDATE SET value = excluded.value, checksum = excluded.checksum"""
 _ROOT = """WITH RECURSIVE path(key, merged_into, depth) AS (
     SELECT key, merged_into, 0 FROM sessions WHERE key = ?
     UNION ALL SELECT s.key, s.merged_into, path.depth + 1
@@ -457,11 +459,7 @@ class SqlQueries(ABC):
         return None if row is None else row.value
 
     def put_note(self, name: str, value: bytes) -> None:
-        self._run(
-            f"{NOTES.insert} ON CONFLICT (name) "
-            "DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
-            NOTES.values(NoteRow(name, value), summed=self.summed),
-        )
+        self._run(_PUT_NOTE, NOTES.values(NoteRow(name, value), summed=self.summed))
 
     def leave_cursors(self, end: int) -> None:
         """Make this store give new cursors from now on, with an id that the engine draws.
