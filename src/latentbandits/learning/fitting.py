@@ -22,11 +22,14 @@ from latentbandits.learning.arms.mixture import earlier_means
 from latentbandits.learning.assess import report, report_tables
 from latentbandits.learning.assess.comparisons import (
     FACTORISATION,
+    NOT_TRIED,
     ONE_STATE,
     SAMPLED_USERS,
+    DynamicsChoice,
     KindChoice,
     StateComparison,
     arms_of_sample,
+    choose_dynamics,
     choose_kind,
     compare_with_one_state,
     evidence_of_states,
@@ -48,7 +51,6 @@ from latentbandits.learning.attributes.items import ItemTable, learn_items, read
 from latentbandits.learning.attributes.regression import RowLearner
 from latentbandits.learning.backends.backend import AnyLog, Engine, Without, engine_of
 from latentbandits.learning.backends.opening import Interactions, opened
-from latentbandits.learning.dynamics import NOT_TRIED, DynamicsChoice, choose_dynamics
 from latentbandits.learning.fit_options import (
     FitOptions,
     Form,
@@ -87,7 +89,6 @@ from latentbandits.learning.logs.rows import (
 from latentbandits.learning.logs.tables import LogError, TableSource
 from latentbandits.learning.rewards import (
     FamilyChoice,
-    Transform,
     Transformed,
     TransformedLearner,
     choose_family,
@@ -377,7 +378,7 @@ def expected_seconds(users: Users, options: FitOptions) -> float | None:
     None for features of rows, for kinds that another package registered, and where the log is too
     small to learn from a part of it.
     """
-    clicks = _are_clicks(users.everyone, options.transform)
+    clicks = _are_clicks(users, options)
     kinds = kinds_of(options.kind, users.everyone, options.check)
     if users.rows is not None or not set(kinds) <= set(LEARNINGS):
         return None
@@ -530,8 +531,7 @@ def _select_kind(users: Users, options: FitOptions) -> Choice:
             return replace(choice, selection=joint, comparison=None)
     if others:
         if options.transform is None:
-            rival, _ = _learner(users, "linear", options)
-            assert isinstance(rival, LinearLearner)
+            rival = _linear_learner(users, options)
             kinds = arms_of_sample(choice.selection, rival, users.split, options.wanted_states)
             if kinds is not None:
                 return replace(choice, kinds=kinds)
@@ -581,8 +581,9 @@ def _select(users: Users, form: Form, options: FitOptions) -> Choice:
         selection = choose_states(learner, selection, split)
     one_state = learn_one_state(learner, selection, split)
     comparison, asked = None, wanted is not None or users.attributes is not None
-    if one_state is selection and not asked and isinstance(learner, ArmsLearner):
-        found = _held_apart(learner, selection, users, options)
+    apart = learner.apart()
+    if one_state is selection and not asked and apart is not None:
+        found = _held_apart(apart, selection, users, options)
         if found is not None:
             one_state, selection, comparison = found
     elif one_state is not selection:
@@ -617,7 +618,7 @@ def _by_further_users(
 
 
 def _held_apart(
-    learner: ArmsLearner, one_state: Selection, users: Users, options: FitOptions
+    apart: Learner, one_state: Selection, users: Users, options: FitOptions
 ) -> tuple[Selection, Selection, StateComparison] | None:
     """Return one state, several states that are held apart, and their comparison.
 
@@ -628,7 +629,6 @@ def _held_apart(
     if options.quick:
         return None
     with suppress(LogError):  # there are fewer users than states
-        apart = learner.apart()
         alone, several = (apart.select(users.split, (n,)) for n in (1, HELD_APART))
         higher = apart.choose((alone.chosen, several.chosen)) is several.chosen
         nats, _ = evidence_of_states(one_state, several)
@@ -656,8 +656,7 @@ def _with_row(selection: Selection, other: Selection) -> Selection:
 
 def _learner(users: Users, form: Form, options: FitOptions) -> tuple[Learner, FamilyChoice | None]:
     """Return the learner of a kind of model; of arms, with the family of their rewards."""
-    rewards, transform = options.rewards, options.transform
-    everyone = users.everyone
+    transform, everyone = options.transform, users.everyone
     if form == "arms":
         families = _family(users, options)
         family = families.family
@@ -668,16 +667,18 @@ def _learner(users: Users, form: Form, options: FitOptions) -> tuple[Learner, Fa
         if options.earlier is not None:
             known = earlier_means(*options.earlier, everyone.action_ids)
         return ArmsLearner(family, method=options.method, earlier=known), families
-    clicks = rewards == "bernoulli" or (rewards == "auto" and _are_clicks(everyone, transform))
     if users.rows is not None:
-        return RowLearner(users.rows, clicks), None
-    linear = LinearLearner(
+        return RowLearner(users.rows, _are_clicks(users, options)), None
+    return _linear_learner(users, options), None
+
+
+def _linear_learner(users: Users, options: FitOptions) -> LinearLearner:
+    return LinearLearner(
         reg=None if options.reg == "auto" else options.reg,
         rank=None if options.rank == "auto" else options.rank,
         noise=options.noise,
-        rewards="bernoulli" if clicks else "gaussian",
+        rewards="bernoulli" if _are_clicks(users, options) else "gaussian",
     )
-    return linear, None
 
 
 def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any]:
@@ -731,7 +732,7 @@ def assess(
     candidate = saved_and_loaded(result.candidate, result.catalogue)
     written = saved_and_loaded(result.written, result.catalogue)
     # If actions tell about states, rewards are predicted given them, as they were logged.
-    log_actions = getattr(result.choice.selection.learned.fitted, "log_actions", None)
+    log_actions = result.choice.selection.learned.log_actions
     scores = judge(candidate, users.judging, log_actions=log_actions)
     doubts = report.doubts(scores, users.kept.summary)
     spread = excess_spread(written, users.everyone.summary, users.everyone.action_ids)
@@ -872,11 +873,13 @@ def _family(users: Users, options: FitOptions) -> FamilyChoice:
     return choose_family(users.split._replace(kept=users.kept), requested)
 
 
-def _are_clicks(log: Engine, transform: Transform | None) -> bool:
-    """Return whether the rewards are 0 and 1, both occur, and no transform changes them."""
-    summary = log.summary.rewards
+def _are_clicks(users: Users, options: FitOptions) -> bool:
+    """Return whether rewards are modelled as clicks: as requested, or all of them are 0 and 1."""
+    if options.rewards != "auto":
+        return options.rewards == "bernoulli"
+    summary = users.everyone.summary.rewards
     binary = not summary.outside["bernoulli"].n and summary.least < summary.most
-    return binary and transform is None
+    return binary and options.transform is None
 
 
 def _learn_all(selection: Selection, log: Engine, split: Split) -> tuple[Selection, Learned]:

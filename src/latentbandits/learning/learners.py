@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.report.report import Estimate, Progress, Silent
 
+if TYPE_CHECKING:
+    from latentbandits.learning.arms.learner import FittedArms
+    from latentbandits.learning.arms.moving import MovingArms
+
 
 @dataclass(frozen=True, eq=False)
 class Learned:
@@ -31,6 +35,12 @@ class Learned:
     counts: IntArray  # (n_actions,): rewards that an action was learned from
     shrinkage: FloatArray | None = None  # (n_states,): shrinkage of the covariances
     fitted: Any = None  # data of the learner, for widening or refitting the model
+    arms: FittedArms | None = None  # the mixture behind a model of arms
+
+    @property
+    def log_actions(self) -> FloatArray | None:
+        """Log probabilities of actions `(S, A)`; None if states do not tell which are chosen."""
+        return None if self.arms is None else self.arms.log_actions
 
     def rewards(self) -> FloatArray:
         """Return the mean reward of every action in every state, `(n_states, n_actions)`."""
@@ -75,7 +85,10 @@ class Split(NamedTuple):
 
 
 class Learner(Protocol):
-    """A learner of one kind of model."""
+    """A learner of one kind of model; a class of its own subclasses this one.
+
+    The last three methods return the learner of a variant of the model; None if it has none.
+    """
 
     def select(self, split: Split, states: States) -> Selection:
         """Fit candidates to the kept users, score them on the held-out users, and choose.
@@ -104,9 +117,21 @@ class Learner(Protocol):
     def settings(self) -> dict[str, Any]:
         """Return the settings of the learner, for the report."""
 
+    def apart(self) -> Learner | None:
+        """Return a learner that holds states apart."""
+        return None
+
+    def with_actions(self) -> Learner | None:
+        """Return a learner of rewards together with the hidden choice of actions."""
+        return None
+
+    def moving(self, selection: Selection, session_gap: float | None) -> MovingArms | None:
+        """Return a learner of the `selection` with a state that moves."""
+        return None
+
 
 CLEAR = 2.0
-"""Paired standard errors beyond which evidence is clearly lower."""
+"""Paired standard errors beyond which a difference is clear, in every choice of a fit."""
 
 LEAST_NATS = 2.0
 """The least difference of log evidence over all held-out users that counts in a choice."""
@@ -226,7 +251,7 @@ def try_step(name: str, before: FloatArray, after: FloatArray) -> Step:
     >>> try_step("widening", np.array([-9.0, -7.0]), np.array([-19.0, -16.0])).used
     False
     """
-    return Step(name, Estimate.from_values(after - before), not clearly_below(after, before, CLEAR))
+    return Step(name, Estimate.from_values(after - before), not clearly_below(after, before))
 
 
 def judge(
@@ -271,7 +296,7 @@ def fewest_states(rows: Sequence[Candidate]) -> Candidate:
 
 
 def vetoed(
-    row: Candidate, rows: Sequence[Candidate], errors: float, least: float = LEAST_NATS
+    row: Candidate, rows: Sequence[Candidate], errors: float = CLEAR, least: float = LEAST_NATS
 ) -> bool:
     """Return whether the evidence of `row` is clearly below that of the best of the rows."""
     best = _best(rows)
@@ -281,7 +306,7 @@ def vetoed(
 
 
 def clearly_below(
-    one: FloatArray, other: FloatArray, errors: float, least: float = LEAST_NATS
+    one: FloatArray, other: FloatArray, errors: float = CLEAR, least: float = LEAST_NATS
 ) -> bool:
     """Return whether log evidence by user is lower by more than `errors` paired standard errors.
 
@@ -291,6 +316,11 @@ def clearly_below(
     lead = other - one
     stderr = lead.std(ddof=1) / np.sqrt(len(lead)) if len(lead) > 1 else 0.0
     return bool(lead.mean() > errors * stderr and lead.sum() > least)
+
+
+def clearly_better(one: HeldOut, other: HeldOut) -> bool:
+    """Return whether the evidence of held-out users is clearly higher in `one`."""
+    return clearly_below(other.by_user(), one.by_user())
 
 
 def _best(rows: Sequence[Candidate]) -> Candidate:

@@ -50,7 +50,6 @@ TOLERANCE = 1e-5
 _PASSES = 2  # over the users, for each update of the examination
 _FIRST = 0.5  # examination at which EM starts
 _LEAST, _NEWTON_STEPS = 1e-6, 5
-_CLEAR = 2.0  # paired standard errors by which another click model must explain more than `each`
 
 
 def number_lists(log: Log, list_column: str, position_column: str) -> Log:
@@ -391,7 +390,7 @@ def _compare(
         lead = Estimate.from_values(scores[name] - scores["each"])
         candidates[name] = {"nats_per_user": lead.mean, "stderr": lead.stderr}
     best = max(scores, key=lambda one: scores[one].sum())
-    if best == "each" or not clearly_below(scores["each"], scores[best], _CLEAR):
+    if best == "each" or not clearly_below(scores["each"], scores[best]):
         return "each", "no other click model explains held-out users clearly better", candidates
     lead = Estimate.from_values(scores[best] - scores["each"])
     reason = f"it raises the log evidence of a held-out user by {lead:+} nats over each"

@@ -13,7 +13,6 @@ from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of, summary_of
 from latentbandits.learning.learners import (
-    CLEAR,
     Candidate,
     Disagreement,
     Learned,
@@ -23,6 +22,7 @@ from latentbandits.learning.learners import (
     Split,
     States,
     clearly_below,
+    clearly_better,
     judge,
 )
 from latentbandits.learning.logs.rows import (
@@ -62,7 +62,7 @@ class Transformed:
 
 
 @dataclass(frozen=True, eq=False)
-class TransformedLearner:
+class TransformedLearner(Learner):
     """A learner of f(r): it takes logs of original rewards and returns models of them."""
 
     learner: Learner
@@ -152,7 +152,6 @@ def smearing(kind: type[TransformedRewards], inner: Learned, log: AnyLog) -> Flo
 MOST_USERS = 2_000
 """The number of users, sampled by hash, on which families are compared."""
 
-_CLEAR = 2.0  # paired standard errors
 _STATES = (1, 2, 3, 5, 8)
 
 
@@ -298,7 +297,7 @@ def _recommended(contenders: Sequence[Contender], best: Contender) -> Transform 
 
 
 def _clearly_below(one: Contender, other: Contender) -> bool:
-    return clearly_below(one.by_user, other.by_user, _CLEAR)
+    return clearly_below(one.by_user, other.by_user)
 
 
 # Rewards that are errors of the record, such as 1e9 among scores: found, set aside and named.
@@ -473,7 +472,7 @@ def _predicts_better(log: Log) -> bool:
     half = np.arange(log.n_users) % 2
     halves = [log.of_users(np.flatnonzero(half == i)) for i in (0, 1)]
     return any(
-        clearly_below(*_log_densities(one, other), _CLEAR)
+        clearly_below(*_log_densities(one, other))
         for one, other in (halves, halves[::-1])
         if other.n_events
     )
@@ -718,12 +717,11 @@ def learn_choices(selection: Selection, split: Split, states: States) -> Selecti
     It helps if the log probability of held-out users' rewards, given their actions and their
     earlier rows, is higher by more than two paired standard errors.
     """
-    learner = selection.learner
-    if not isinstance(learner, ArmsLearner) or not depends_on_users(split.kept):
+    learner = selection.learner.with_actions()
+    if learner is None or not depends_on_users(split.kept):
         return None
-    with_actions = replace(learner, family=WithActions(learner.family), strength=None)
-    joint = with_actions.select(split, states)
-    if not clearly_below(selection.judged.by_user(), joint.judged.by_user(), CLEAR):
+    joint = learner.select(split, states)
+    if not clearly_better(joint.judged, selection.judged):
         return None
     # Online, actions tell nothing: the model is judged without them.
     alone = judge(joint.learned, split.held_out)

@@ -8,6 +8,14 @@ The two kinds of model, arms and linear, are compared on the same held-out users
 probability of each user's rewards given the earlier ones and, if that does not decide, by the
 rewards that `mmGreedy` earns in replay. Arms are chosen unless a difference is clear. Of many
 users, a sample is asked first whether arms are clearly better: linear models take longer to learn.
+
+A moving state needs rows in the order in which they happened. It is kept only if it predicts the
+rows of held-out users, each in its own order, clearly better than the state that stands still: by
+more than two paired standard errors over users. Replay does not judge it, because replay shows a
+user's rows in another order. `auto` first asks for little: whether the states of the still model
+predict held-out rows better if they are allowed to move with one small probability. If not, nothing
+more is tried. A requested `session_gap` is always tried: a state that moves across pauses alone may
+not show in that test.
 """
 
 from __future__ import annotations
@@ -15,15 +23,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from latentbandits.learning import user_hash
+from latentbandits.learning.arms.moving import MovingArms
 from latentbandits.learning.assess import replay as replays
 from latentbandits.learning.assess.replay import Player, Playing, PolicyPlayer
 from latentbandits.learning.backends.backend import AnyLog, engine_of, summary_of
-from latentbandits.learning.fit_options import Form
+from latentbandits.learning.fit_options import FitOptions, Form
 from latentbandits.learning.learners import (
     CLEAR,
     Candidate,
@@ -33,6 +42,7 @@ from latentbandits.learning.learners import (
     Split,
     States,
     clearly_below,
+    clearly_better,
     judge,
     rows_as_actions,
 )
@@ -164,7 +174,7 @@ def evidence_of_states(
     before, after = (
         np.concatenate([one.by_user() for one in side]) for side in zip(*scores, strict=True)
     )
-    return Estimate.from_values(after - before), clearly_below(before, after, CLEAR)
+    return Estimate.from_values(after - before), clearly_below(before, after)
 
 
 def _leads(one: Learned, several: Learned, log: Log, playing: Playing) -> dict[int, Estimate]:
@@ -206,8 +216,6 @@ def factorise(kept: AnyLog, seed: int) -> Learned | None:
 
 MOST_USERS = 200
 """The number of held-out users, sampled by hash, that are replayed."""
-
-_CLEAR = 2.0  # paired standard errors
 
 SAMPLED_USERS = 300
 """Size of the sample of users that both kinds are first learned from, if there are more."""
@@ -270,7 +278,7 @@ def arms_of_sample(
     if split.kept.n_users <= SAMPLED_USERS:
         return None
     sample = split._replace(kept=engine_of(split.kept.sample(SAMPLED_USERS, split.seed)))
-    tried: list[tuple[LinearLearner, States, float]] = [(linear, states, _CLEAR)]
+    tried: list[tuple[LinearLearner, States, float]] = [(linear, states, CLEAR)]
     if states is None:
         tried.insert(0, (replace(linear, sweeps=_FEW_SWEEPS), (1,), _FAR))
     with suppress(ValueError):  # the sample has too few rewards
@@ -292,10 +300,10 @@ def choose_kind(arms: Selection, linear: Selection, split: Split) -> KindChoice:
     """
     asked = _log_probabilities(arms.learned, linear.learned, split.held_out)
     lead, replayed, rounds = Estimate.from_values(asked.linear - asked.arms), None, 0
-    better = clearly_below(asked.arms, asked.linear, _CLEAR)
-    if not better and not clearly_below(asked.linear, asked.arms, _CLEAR):
+    better = clearly_below(asked.arms, asked.linear)
+    if not better and not clearly_below(asked.linear, asked.arms):
         replayed, rounds = _replayed(arms, linear, asked.log, split.seed)
-        better = replayed is not None and replayed.mean > _CLEAR * replayed.stderr
+        better = replayed is not None and replayed.mean > CLEAR * replayed.stderr
     if not better:
         lead = Estimate(-lead.mean, lead.stderr)
         replayed = None if replayed is None else Estimate(-replayed.mean, replayed.stderr)
@@ -342,3 +350,104 @@ def _replayed(
     played = replays.replay(players, log, seed=seed)
     horizon = played.horizons[-1]
     return played.difference("linear", "arms", horizon), horizon
+
+
+# The choice between a state that stands still and one that moves.
+
+_SORTED = 0.99  # share of a user's steps in one direction, above which rows are sorted
+
+
+@dataclass(frozen=True, eq=False)
+class DynamicsChoice:
+    """Whether the state moves, and why."""
+
+    chosen: Literal["none", "markov"]
+    reason: str
+    nats: Estimate | None = None  # log evidence of a held-out user's rows: moving less still
+    order: str | None = None  # the column that orders a user's rows
+
+    def report(self, model: Any) -> dict[str, Any]:
+        """Return the choice as plain data, with the moves of the written model."""
+        moves = None if self.chosen == "none" else model.transition
+        returning = None if self.chosen == "none" else model.returning
+        return {
+            "chosen": self.chosen,
+            "reason": self.reason,
+            "order": self.order,
+            "nats_per_user": None if self.nats is None else self.nats.mean,
+            "stderr": self.nats.stderr if self.nats and np.isfinite(self.nats.stderr) else None,
+            "transition": None if moves is None else moves.tolist(),
+            "returning": None if returning is None else returning.tolist(),
+            "session_gap": None if self.chosen == "none" else model.session_gap,
+        }
+
+
+NOT_TRIED = DynamicsChoice("none", "a quick fit does not try a state that moves")
+
+
+def choose_dynamics(
+    selection: Selection, split: Split, options: FitOptions
+) -> tuple[Selection, DynamicsChoice]:
+    """Return the selection, of a state that moves if that predicts held-out rows better.
+
+    LogError if such a state is demanded and cannot be learned.
+    """
+    dynamics, order = options.dynamics, options.order
+    if dynamics == "none":
+        return selection, DynamicsChoice("none", "a state that stands still was requested")
+    learner = selection.learner.moving(selection, options.session_gap)
+    reason = ""
+    if learner is None:
+        reason = "only the state of arms whose rewards are not transformed can move"
+    elif np.diff(split.held_out.starts).max() < 2:
+        reason = "no held-out user has two rows"
+    elif dynamics == "auto" and options.session_gap is None:
+        reason = _not_worth_trying(learner, split.held_out, order)
+    if reason and dynamics == "markov":
+        raise LogError(f"dynamics markov: {reason}")
+    if learner is None or reason:
+        return selection, DynamicsChoice("none", reason, order=order)
+    try:
+        moving = learner.select(split, options.wanted_states)
+    except LogError as error:
+        if dynamics == "markov":
+            raise
+        return selection, DynamicsChoice("none", str(error), order=order)
+    nats = Estimate.from_values(moving.judged.by_user() - selection.judged.by_user())
+    gain = f"the log evidence of a held-out user's rows, in their order, changes by {nats:+} nats"
+    if dynamics == "markov" or clearly_better(moving.judged, selection.judged):
+        return replace(moving, warnings=(*selection.warnings, *moving.warnings)), DynamicsChoice(
+            "markov", gain, nats, order
+        )
+    return selection, DynamicsChoice("none", gain, nats, order)
+
+
+def _not_worth_trying(learner: MovingArms, held_out: Log, order: str | None) -> str:
+    """Return why a moving state is not tried; empty if it may predict better."""
+    if order is None:
+        for name, values in (("rewards", held_out.rewards), ("actions", held_out.actions)):
+            if is_sorted(held_out, np.asarray(values)):
+                return f"users' rows are sorted by {name}, not by time: name the column of time"
+    if not learner.still:
+        return "a model of one state has no state that could move"
+    gain = learner.gain(held_out)
+    if gain.mean > gain.stderr:
+        return ""
+    return (
+        "allowing the states to move changes the log evidence of a held-out user's rows by "
+        f"{gain:+} nats at best"
+    )
+
+
+def is_sorted(log: Log, values: FloatArray) -> bool:
+    """Return whether nearly all of a user's steps go up, or nearly all go down.
+
+    >>> from latentbandits.learning.logs.rows import read_log
+    >>> users, items = [1] * 30 + [2] * 30, [*range(30), *range(30)]
+    >>> log = read_log({"u": users, "a": items, "r": [0.0, 1.0] * 30}, "u", "a", "r")
+    >>> is_sorted(log, log.actions), is_sorted(log, log.rewards)
+    (True, False)
+    """
+    steps = np.diff(values)[np.diff(log.users) == 0]
+    up, down = int((steps > 0).sum()), int((steps < 0).sum())
+    return up + down >= 20 and max(up, down) >= _SORTED * (up + down)

@@ -24,7 +24,7 @@ import numpy as np
 
 from latentbandits.learning import user_hash
 from latentbandits.learning.arms import mixture as vb
-from latentbandits.learning.arms.learner import FittedArms, finish
+from latentbandits.learning.arms.learner import finish
 from latentbandits.learning.arms.mixture import (
     SAMPLE,
     Climbed,
@@ -52,8 +52,8 @@ from latentbandits.learning.logs.rows import Log
 from latentbandits.models.attributes.parts import Gate, log_softmax, part, with_parts
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.composed.particle_model import ParticleModel
-from latentbandits.models.composed.transformed import TransformedRewards
 from latentbandits.models.numerics.arrays import log_sum
+from latentbandits.models.protocol import untransformed
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.report import Estimate
 
@@ -298,9 +298,7 @@ class GatedPass:
 
 def can_refine(learned: Learned) -> bool:
     """Return whether the model is a mixture of arms of untransformed rewards."""
-    return isinstance(learned.fitted, FittedArms) and not isinstance(
-        learned.model, TransformedRewards
-    )
+    return learned.arms is not None and untransformed(learned.model) is learned.model
 
 
 def grouped_by_attributes(learned: Learned, log: AnyLog) -> Learned:
@@ -308,8 +306,8 @@ def grouped_by_attributes(learned: Learned, log: AnyLog) -> Learned:
 
     The other parts of the model are unchanged.
     """
-    fitted = learned.fitted
-    assert isinstance(fitted, FittedArms)
+    fitted = learned.arms
+    assert fitted is not None
     problem = Problem.from_log(fitted.family, log)
     sample = problem.engine.sample(SAMPLE, seed=0)
     mixture = grouped_starts(
@@ -320,7 +318,7 @@ def grouped_by_attributes(learned: Learned, log: AnyLog) -> Learned:
         np.random.default_rng(0),
         with_ones(sample),
     )
-    return replace(learned, fitted=replace(fitted, mixture=mixture))
+    return replace(learned, arms=replace(fitted, mixture=mixture))
 
 
 def refine(
@@ -330,8 +328,8 @@ def refine(
 
     The variation within states is unchanged, and the estimation error does not get smaller.
     """
-    fitted = learned.fitted
-    assert isinstance(fitted, FittedArms)
+    fitted = learned.arms
+    assert fitted is not None
     problem = Problem.from_log(fitted.family, log)
     work, learner = GatedPass(PrepareGated(problem.prepare)), GateLearner(None, ridge)  # type: ignore[arg-type]
     mixture, gate, before = fitted.mixture, GateParameters(weights), -np.inf
@@ -346,7 +344,7 @@ def refine(
     # The gate's shares replace those of the mixture; the order of states is unchanged.
     again = finish(problem, Climbed(mixture, np.array([now]), (), converged=True))
     again = replace(again, strength=fitted.strength).widened(fitted.estimation)
-    refined = replace(learned, model=again.model(), fitted=again)
+    refined = replace(learned, model=again.model(), arms=again)
     n_attributes = weights.shape[1] - 1
     return refined, learn_weights(refined, log, n_attributes, ridge, gate.weights)
 
@@ -358,7 +356,6 @@ def refine(
 
 _MORE_STATES = 2  # states that are tried beyond the number chosen without attributes
 _GROUPS_RIDGE = 3.0  # of states that start from groups of attributes
-_CLEAR = 2.0  # standard errors by which held-out users must confirm these states
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,7 +413,7 @@ def _choose_groups(choice: GateChoice, kept: AnyLog, held_out: Log) -> GateChoic
     start = grouped_by_attributes(choice.learned, kept)
     refined, weights = refine(start, kept, choice.weights, _GROUPS_RIDGE)
     after = user_evidence(PrepareGate(refined)(held_out), weights)
-    if not clearly_below(choice.by_user, after, _CLEAR):
+    if not clearly_below(choice.by_user, after):
         return choice
     return GateChoice(refined, weights, _GROUPS_RIDGE, choice.rows, True, after, grouped=True)
 
@@ -484,7 +481,7 @@ def learn_gate(
     if not step.used:
         choice = GateChoice(candidate, nothing, np.inf, choice.rows, False, without)
     if choice.grouped:
-        learned, of_all = replace(learned, fitted=choice.learned.fitted), choice.weights
+        learned, of_all = replace(learned, arms=choice.learned.arms), choice.weights
     else:
         of_all = learn_weights(learned, log, n_attributes, choice.ridge)
     if choice.refined:

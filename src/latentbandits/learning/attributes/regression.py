@@ -29,6 +29,7 @@ from latentbandits.learning.learners import (
     Candidate,
     Disagreement,
     Learned,
+    Learner,
     Replicate,
     Selection,
     Split,
@@ -310,7 +311,7 @@ class SumActionRows:
 
 
 @dataclass(frozen=True)
-class RowLearner:
+class RowLearner(Learner):
     """A mixture over users of regressions on the rows' features (`regression.py`)."""
 
     encoder: Encoder
