@@ -11,7 +11,7 @@ import pytest
 
 from latentbandits import GaussianArms, LinearGaussian, load
 from latentbandits.learning import FitOptions, fit, fitting
-from latentbandits.learning.assess import verdict
+from latentbandits.learning.assess import tournament
 from latentbandits.learning.assess.replay import replay
 from latentbandits.learning.assess.report_tables import tables
 from latentbandits.learning.fitting import _learn_all, split_users
@@ -267,7 +267,7 @@ def test_a_quick_fit_plays_particles_once(truth, monkeypatch):
         passes.append(keywords["passes"])
         return replay(*arguments, **keywords)
 
-    monkeypatch.setattr(verdict.replays, "replay", counted)
+    monkeypatch.setattr(tournament.replays, "replay", counted)
     few = truth.log.of_users(np.arange(120))
     clicks = replace(few, rewards=(few.rewards > 0.5).astype(float))
     options = {"kind": "linear", "reg": 1.0, "rank": 1, "states": 2, "quick": True}

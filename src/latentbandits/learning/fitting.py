@@ -39,7 +39,7 @@ from latentbandits.learning.assess.comparisons import (
 from latentbandits.learning.assess.list_replay import ListRounds
 from latentbandits.learning.assess.replay import Playing, Replay
 from latentbandits.learning.assess.report import cautions
-from latentbandits.learning.assess.verdict import (
+from latentbandits.learning.assess.tournament import (
     judge_policies,
     popular_averages,
     saved_and_loaded,
