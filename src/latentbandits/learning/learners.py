@@ -42,6 +42,10 @@ class Learned:
         """Log probabilities of actions `(S, A)`; None if states do not tell which are chosen."""
         return None if self.arms is None else self.arms.log_actions
 
+    def known_rows(self, log: Log) -> Log:
+        """Return the rows of actions that were learned; rows that have features are all known."""
+        return log if log.features is not None else log.of_events(self.counts[log.actions] > 0)
+
     def rewards(self) -> FloatArray:
         """Return the mean reward of every action in every state, `(n_states, n_actions)`."""
         context = None if self.features is None else self.features[None]
@@ -50,8 +54,9 @@ class Learned:
 
 
 def rows_as_actions(learned: Learned, log: Log) -> tuple[Learned, Log]:
-    """Return model and log with every row as a separate action that has the row's features."""
-    assert log.features is not None
+    """Return model and log, with rows that have features as separate actions with these."""
+    if log.features is None:
+        return learned, log
     rows_log = replace(
         log,
         actions=np.arange(log.n_events),

@@ -364,8 +364,8 @@ def _compare(
     """
     held = np.zeros(log.n_users, np.bool_)
     held[user_hash.sample(log.keys, max(log.n_users // 4, 1), options.seed)] = True
-    first = np.arange(log.n_events) - log.starts[log.users] < MOST_ROUNDS
-    kept, out = (log.of_events(mark) for mark in (~held[log.users], held[log.users] & first))
+    scored = held[log.users] & (log.rounds < MOST_ROUNDS)
+    kept, out = (log.of_events(mark) for mark in (~held[log.users], scored))
     kept, out = (part.of_users(distinct(part.users)) for part in (kept, out))
     bernoulli = make_family("bernoulli", np.array([0.0, 1.0]))
     split = Split(engine_of(kept), out, options.seed, progress)

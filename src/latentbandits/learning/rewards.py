@@ -203,14 +203,11 @@ class FamilyChoice:
         }
 
 
-def choose_family(
-    split: Split, requested: Rewards | None = None, finer: float = 1.0
-) -> FamilyChoice:
+def choose_family(split: Split, requested: Rewards | None = None) -> FamilyChoice:
     """Choose the family of the rewards, or compare the `requested` family with the others.
 
     Rewards that are all 0 or 1 are Bernoulli. A requested family is always returned, with a warning
-    if another family is better by more than two paired standard errors. Cells are narrower than the
-    recording resolution by the factor `finer`.
+    if another family is better by more than two paired standard errors.
     """
     rewards = split.kept.summary.rewards + summary_of(split.held_out).rewards
     if not rewards.outside["bernoulli"].n and requested in (None, "bernoulli"):
@@ -226,7 +223,7 @@ def choose_family(
         ((name, family),) = possible.items()
         return FamilyChoice(name, "the only family that takes these rewards", family)
     split.progress.start("comparing reward families", len(possible) + len(transforms))
-    cells = cells_of_values(rewards.values, rewards.off_lattice)._replace(finer=finer)
+    cells = cells_of_values(rewards.values, rewards.off_lattice)
     pairs: list[tuple[Learnable, Transform | None]] = [(one, None) for one in possible.values()]
     for transform in transforms:
         units = TRANSFORMS[transform].forward(np.asarray(few.rewards))
@@ -382,14 +379,9 @@ class TailPass:
         distance = bulk.distance(partition)
         far = distance > FAR
         near = int(((distance > NEAR) & ~far).sum())
-        counts = _by_action(partition)
-        example = ""
-        if far.any():
-            event = int(far.argmax())
-            user = partition.user_ids[partition.users[event]]
-            action = partition.action_ids[partition.actions[event]]
-            example = f"{partition.rewards[event]:g}, of user {user} for action {action}"
-        return Tail(near, _by_action(partition, far.astype(np.float64)), counts, example)
+        counts = partition.by_action()
+        example = partition.reward_text(int(far.argmax())) if far.any() else ""
+        return Tail(near, partition.by_action(far.astype(np.float64)), counts, example)
 
 
 @dataclass(frozen=True, eq=False)
@@ -458,8 +450,8 @@ def bulk_of(log: Log) -> Bulk | None:
         weight = (FREEDOM + 1) / (FREEDOM + (offset / scale) ** 2)
         scale = float(np.sqrt((weight * offset**2).sum() / weight.sum()))
         overall = float((weight * rewards).sum() / weight.sum())
-        location = (_by_action(log, weight * rewards) + _POOLED * overall) / (
-            _by_action(log, weight) + _POOLED
+        location = (log.by_action(weight * rewards) + _POOLED * overall) / (
+            log.by_action(weight) + _POOLED
         )
     return Bulk(location, scale)
 
@@ -483,9 +475,9 @@ def _log_densities(known: Log, other: Log) -> tuple[FloatArray, FloatArray]:
     from scipy.special import gammaln
 
     bulk = bulk_of(known)
-    counts = _by_action(known)
+    counts = known.by_action()
     rewards = np.asarray(known.rewards)
-    mean = (_by_action(known, rewards) + _POOLED * rewards.mean()) / (counts + _POOLED)
+    mean = (known.by_action(rewards) + _POOLED * rewards.mean()) / (counts + _POOLED)
     variance = max(float(((rewards - mean[known.actions]) ** 2).mean()), 1e-300)
     new = np.asarray(other.rewards)
     normal = log_normal_density(new - mean[other.actions], np.asarray(variance))
@@ -498,10 +490,6 @@ def _log_densities(known: Log, other: Log) -> tuple[FloatArray, FloatArray]:
     sums = [np.bincount(other.users, values, minlength=other.n_users) for values in
             (normal, student)]  # fmt: skip
     return sums[0].astype(np.float64), sums[1].astype(np.float64)
-
-
-def _by_action(log: Log, values: FloatArray | None = None) -> FloatArray:
-    return np.bincount(log.actions, values, minlength=log.n_actions).astype(np.float64)
 
 
 # Learn from a log whose actions were chosen by something that the log does not hold.
@@ -678,7 +666,7 @@ class DependencePass:
     def summarise(self, log: Log, share: FloatArray) -> FloatArray:
         pair = log.users * log.n_actions + log.actions
         pairs, counts = np.unique(pair, return_counts=True)
-        rows = np.diff(log.starts).astype(np.float64)
+        rows = log.lengths.astype(np.float64)
         user, action = np.divmod(pairs, log.n_actions)
         statistic = float((counts**2 / (rows[user] * share[action])).sum() - rows.sum())
         freedom = np.count_nonzero(share) - 1

@@ -410,13 +410,19 @@ def finish(problem: Problem, climbed: Climbed, *, most_users: int = MOST_USERS) 
 
 
 class Parameters(NamedTuple):
-    """The inputs of a pass: the mixture's broadcast, the means, and the shares."""
+    """The inputs of a pass over scores: the broadcast of the mixture, its means and shares."""
 
-    current: vb.Broadcast
+    current: Any  # what `responsibilities` or the E step of a chain needs
     means: FloatArray  # (S, A), in the units of the statistics
     shares: FloatArray  # (S,)
     counting: FloatArray  # (K,)
     paying: FloatArray  # (K,)
+
+    @classmethod
+    def of(cls, family: Learnable, mixture: Mixture, current: Any) -> Parameters:
+        """Return the inputs of one mixture (R = 1) of a family, and what its pass broadcasts."""
+        means = family.at_noise(mixture.noise[0]).mean_statistic(mixture.phi[0])
+        return cls(current, means, mixture.state_prior()[0], *family.counts_and_sums)
 
 
 class Observed(NamedTuple):
@@ -435,12 +441,10 @@ def observed(
 
     The loss is measured on `most_users` users, sampled by hash, and scaled to all users.
     """
-    family, phi = problem.family.at_noise(mixture.noise[0]), mixture.phi[0]
-    means = family.mean_statistic(phi)
-    shares = mixture.state_prior()[0]
-    parameters = Parameters(vb.broadcast(family, mixture), means, shares, *family.counts_and_sums)
+    current = vb.broadcast(problem.family.at_noise(mixture.noise[0]), mixture)
+    parameters = Parameters.of(problem.family, mixture, current)
     n_users = problem.engine.n_users
-    blocks = means.size > MOST_MEANS
+    blocks = parameters.means.size > MOST_MEANS
     sampled = None if n_users <= most_users else problem.engine.chosen_keys(most_users, seed)
     loss = problem.engine.fold(LossPass(problem.prepare, blocks, sampled), parameters)
     matrix = max(1.0, n_users / most_users) * loss

@@ -31,6 +31,7 @@ from latentbandits.learning.arms.learner import (
     MOST_MEANS,
     STATES,
     FittedArms,
+    Parameters,
     observed_less,
 )
 from latentbandits.learning.arms.mixture import Mixture, Problem, best_of
@@ -254,15 +255,6 @@ def _broadcast(family: Learnable, chain: Chain) -> Broadcast:
 # rows in state s (compare `fitted`). Information that unknown states take away is missing from it.
 
 
-class Scoring(NamedTuple):
-    """The parameters of the pass over scores."""
-
-    current: Broadcast
-    means: FloatArray  # (S, A), in the units of the statistics
-    counting: FloatArray  # (K,)
-    paying: FloatArray  # (K,)
-
-
 @dataclass(frozen=True, eq=False)
 class ScorePass:
     """A pass that sums the outer products of users' scores."""
@@ -270,7 +262,7 @@ class ScorePass:
     prepare: PrepareRows
     chosen: Keys | None
 
-    def summarise(self, rows: OrderedRows, parameters: Scoring) -> FloatArray:
+    def summarise(self, rows: OrderedRows, parameters: Parameters) -> FloatArray:
         n_users = len(rows.keys)
         expected = _expected(rows, parameters.current)
         cell = rows.users * rows.n_actions + rows.actions
@@ -311,17 +303,13 @@ class FittedMoving(FittedArms):
 def finish_moving(problem: Problem, moved: Moved, seed: int = 0) -> FittedMoving:
     """Measure the estimation errors of a climbed chain's means."""
     mixture = moved.chain.mixture
-    family = problem.family.at_noise(mixture.noise[0])
     engine = problem.engine
     n_users = engine.n_users
     sampled = None if n_users <= MOST_USERS else engine.chosen_keys(MOST_USERS, seed)
-    scoring = Scoring(
-        _broadcast(problem.family, moved.chain),
-        family.mean_statistic(mixture.phi[0]),
-        *family.counts_and_sums,
-    )
+    current = _broadcast(problem.family, moved.chain)
     prepare = PrepareRows(problem.family, moved.chain.session_gap)
-    known = engine.fold(ScorePass(prepare, sampled), scoring)
+    parameters = Parameters.of(problem.family, mixture, current)
+    known = engine.fold(ScorePass(prepare, sampled), parameters)
     scale = max(1.0, n_users / MOST_USERS)
 
     def loss(labelled: FloatArray) -> FloatArray:
@@ -429,8 +417,7 @@ class MovingArms(Learner):
         still.
         """
         mixture = self.still[0]
-        rounds = np.arange(log.n_events) - log.starts[log.users]
-        rows = PrepareRows(self.family)(log.of_events(rounds < MOST_ROUNDS))
+        rows = PrepareRows(self.family)(log.of_events(log.rounds < MOST_ROUNDS))
         density = row_density(rows, self.family.coefficients(mixture.phi, mixture.noise)[0])
         n_states, prior = mixture.shares.shape[1], mixture.state_prior()[0]
 
@@ -516,7 +503,7 @@ class Segments:
     length: int
 
     def __call__(self, log: Log) -> Log:
-        number = (np.arange(log.n_events) - log.starts[log.users]) // self.length
+        number = log.rounds // self.length
         new = np.append(True, (np.diff(log.users) != 0) | (np.diff(number) != 0))
         owner, part = log.users[new], number[new]
         keys = user_hash.mix(log.keys[owner] + part.astype(np.uint64), 0, user_hash.SAMPLE)

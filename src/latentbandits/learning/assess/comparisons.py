@@ -178,18 +178,14 @@ def evidence_of_states(
 
 
 def _leads(one: Learned, several: Learned, log: Log, playing: Playing) -> dict[int, Estimate]:
-    if log.features is None:
-        log = log.of_events(several.counts[log.actions] > 0)
+    log = several.known_rows(log)
     log = log.of_users(np.arange(min(log.n_users, _MOST_USERS)))
     if not playing.enough(log):
         return {}
     playing = playing.within(log)
     players: dict[str, Player] = {}
-    rows = log
     for name, learned in (("one", one), ("several", several)):
-        shown = learned
-        if log.features is not None:
-            shown, rows = rows_as_actions(learned, log)
+        shown, rows = rows_as_actions(learned, log)
         policy = mmGreedy(shown.model)
         clicks = playing.clicks_for(policy)
         if clicks is None:

@@ -281,7 +281,7 @@ def playable_rounds(
     """
     if lists is not None:
         return lists.playable(log, SHARE, most_rounds)
-    rounds: IntArray = np.minimum(np.diff(log.starts) // SHARE, most_rounds)
+    rounds: IntArray = np.minimum(log.lengths // SHARE, most_rounds)
     return rounds
 
 
@@ -422,7 +422,7 @@ def replay(
     first = play(rounds, [0] * len(chunks))
     if not later or first.horizons[-1] >= SHORT:
         return first
-    left = np.diff(log.starts)
+    left = log.lengths
     n_told = [int(left[chunk].min()) // 2 for chunk in chunks]
     told = np.zeros_like(left)
     for chunk, n in zip(chunks, n_told, strict=True):
@@ -498,7 +498,7 @@ class _Sampled:
     """The rows of each user that were not shown yet: the first `left` entries of `rows`."""
 
     def __init__(self, log: Log, users: IntArray, offered: int, rng: np.random.Generator) -> None:
-        self._left = np.diff(log.starts)[users]
+        self._left = log.lengths[users]
         places = np.arange(int(self._left.max()))
         # Entries beyond a user's rows are padding; they are never drawn.
         self._rows = log.starts[users][:, None] + np.minimum(places, self._left[:, None] - 1)

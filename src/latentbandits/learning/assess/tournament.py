@@ -168,8 +168,7 @@ class _Replaying:
 
     def playable(self, log: Log) -> Log | None:
         """Return the users to play, with rows of known actions; None if fewer than two can."""
-        if log.features is None:
-            log = log.of_events(self.learned.counts[log.actions] > 0)
+        log = self.learned.known_rows(log)
         if not self.playing.enough(log):
             return None
         particles = isinstance(self.learned.model, ParticleModel)
@@ -457,7 +456,7 @@ def value_of_state(learned: Learned, log: Log, playing: Playing = SINGLE_ACTIONS
 def offered_sets(log: Log, playing: Playing) -> IntArray:
     """Return actions that a round of replay may offer, `(n_users, n_offered)`: a set per user."""
     rng = np.random.default_rng(playing.seed)
-    lengths = np.diff(log.starts)
+    lengths = log.lengths
     users = np.flatnonzero(lengths >= replays.SHARE)
     place = rng.random((len(users), playing.offered)) * lengths[users][:, None]
     sets: IntArray = log.actions[log.starts[users][:, None] + place.astype(np.int64)]

@@ -111,11 +111,10 @@ class PrepareGate:
 
 
 @dataclass(frozen=True, eq=False)
-class GateLearner:
-    """One pass over the users: sums, and a step that never lowers the penalised evidence."""
+class GatePass:
+    """A pass over the users, which sums what a step of the gate needs."""
 
     prepare: PrepareGate
-    ridge: float
 
     def summarise(self, partition: GatePartition, parameters: GateParameters) -> GateSums:
         z, evidence = partition
@@ -125,19 +124,6 @@ class GateLearner:
         total = np.exp(weights - top).sum(axis=1, keepdims=True)
         taken = np.exp(weights - top) / total
         return gate_sums(z, taken, log_prior, top + np.log(total), parameters)
-
-    def step(self, sums: GateSums, parameters: GateParameters) -> GateParameters:
-        weights = parameters.weights
-        gram = sums.gram if parameters.gram is None else parameters.gram
-        penalty = self.ridge * np.ones(len(gram))
-        penalty[0] = 1e-9 * max(gram[0, 0], 1.0)  # intercepts are not penalised
-        slope = sums.gradient - penalty * weights
-        moved = np.linalg.solve(gram / 2 + np.diag(penalty), slope.T).T
-        return GateParameters(weights + moved, gram)
-
-    def objective(self, sums: GateSums, parameters: GateParameters) -> float:
-        """Return the penalised evidence, which a step never lowers."""
-        return sums.log_evidence - self.ridge / 2 * float((parameters.weights[:, 1:] ** 2).sum())
 
 
 def gate_sums(
@@ -153,8 +139,24 @@ def gate_sums(
     return GateSums(gradient, gram, float(log_evidence.sum()), len(z))
 
 
+def next_gate(sums: GateSums, parameters: GateParameters, ridge: float) -> GateParameters:
+    """Return the gate after a step, which never lowers the penalised evidence."""
+    weights = parameters.weights
+    gram = sums.gram if parameters.gram is None else parameters.gram
+    penalty = ridge * np.ones(len(gram))
+    penalty[0] = 1e-9 * max(gram[0, 0], 1.0)  # intercepts are not penalised
+    slope = sums.gradient - penalty * weights
+    moved = np.linalg.solve(gram / 2 + np.diag(penalty), slope.T).T
+    return GateParameters(weights + moved, gram)
+
+
+def penalty_of(gate: GateParameters, ridge: float) -> float:
+    """Return what the penalised evidence is less than the evidence."""
+    return ridge / 2 * float((gate.weights[:, 1:] ** 2).sum())
+
+
 def fit_gate(
-    learner: GateLearner, sums_at: Callable[[GateParameters], GateSums], start: GateParameters
+    sums_at: Callable[[GateParameters], GateSums], start: GateParameters, ridge: float
 ) -> GateParameters:
     """Repeat passes from `start` until a pass gains less than `_TOLERANCE` nats per user.
 
@@ -163,10 +165,10 @@ def fit_gate(
     parameters, before = start, -np.inf
     for _ in range(_MAX_PASSES):
         sums = sums_at(parameters)
-        now = learner.objective(sums, parameters)
+        now = sums.log_evidence - penalty_of(parameters, ridge)
         if now - before < _TOLERANCE * sums.n_users:
             break
-        parameters, before = learner.step(sums, parameters), now
+        parameters, before = next_gate(sums, parameters, ridge), now
     return parameters
 
 
@@ -211,8 +213,7 @@ def choose_ridge(learned: Learned, kept: AnyLog, held_out: Log) -> tuple[float, 
         scored, others = users.of_users(inside), users.of_users(~inside)
         current = start
         for ridge in RIDGES:
-            learner = GateLearner(prepare, ridge)
-            current = fit_gate(learner, partial(learner.summarise, others), current)
+            current = fit_gate(partial(GatePass(prepare).summarise, others), current, ridge)
             by_ridge[ridge][inside] = user_evidence(scored, current.weights)
     rows = []
     for ridge, evidence in by_ridge.items():
@@ -229,8 +230,8 @@ def learn_weights(
     begin = no_effect(learned, n_attributes) if start is None else GateParameters(start)
     if ridge == np.inf:
         return begin.weights
-    learner, engine = GateLearner(PrepareGate(learned), ridge), engine_of(log)
-    return fit_gate(learner, partial(engine.fold, learner), begin).weights
+    passed = partial(engine_of(log).fold, GatePass(PrepareGate(learned)))
+    return fit_gate(passed, begin, ridge).weights
 
 
 def user_evidence(part: GatePartition, weights: FloatArray) -> FloatArray:
@@ -331,16 +332,16 @@ def refine(
     fitted = learned.arms
     assert fitted is not None
     problem = Problem.from_log(fitted.family, log)
-    work, learner = GatedPass(PrepareGated(problem.prepare)), GateLearner(None, ridge)  # type: ignore[arg-type]
+    work = GatedPass(PrepareGated(problem.prepare))
     mixture, gate, before = fitted.mixture, GateParameters(weights), -np.inf
     for _ in range(_MOST_REFINEMENTS):
         parameters = GatedParameters(vb.broadcast(problem.family, mixture), gate)
         sums = problem.engine.fold(work, parameters)
-        penalty = ridge / 2 * float((gate.weights[:, 1:] ** 2).sum())
-        now = float(problem.bound_of_arms(mixture, sums.arms)[0]) - penalty
+        now = float(problem.bound_of_arms(mixture, sums.arms)[0]) - penalty_of(gate, ridge)
         if now - before < _REFINED * sums.gate.n_users:
             break
-        mixture, gate, before = problem.step(mixture, sums.arms), learner.step(sums.gate, gate), now
+        mixture, before = problem.step(mixture, sums.arms), now
+        gate = next_gate(sums.gate, gate, ridge)
     # The gate's shares replace those of the mixture; the order of states is unchanged.
     again = finish(problem, Climbed(mixture, np.array([now]), (), converged=True))
     again = replace(again, strength=fitted.strength).widened(fitted.estimation)
@@ -535,39 +536,32 @@ def _lead(name: str, count: str, leads: FloatArray, least: int) -> dict[str, Any
     return {name: mean, f"{name}_stderr": stderr, count: len(leads)}
 
 
-def _first_rows(log: Log, n_rows: int) -> Log:
-    return log.of_events(np.arange(log.n_events) - log.starts[log.users] < n_rows)
-
-
 def _nats(learned: Learned, weights: FloatArray, log: Log) -> dict[int, FloatArray]:
     """Return, for each of `ROUNDS`, the gain of the users who have that round."""
     z = with_ones(log)
     average = no_effect(learned, z.shape[1] - 1).weights
-    lengths = np.diff(log.starts)
 
     def gain(n_rows: int) -> FloatArray:
         if n_rows == 0:
             return np.zeros(log.n_users)
-        part = GatePartition(z, state_evidence(learned, _first_rows(log, n_rows)))
+        part = GatePartition(z, state_evidence(learned, log.of_events(log.rounds < n_rows)))
         return user_evidence(part, weights) - user_evidence(part, average)
 
-    return {t: (gain(t) - gain(t - 1))[lengths >= t] for t in ROUNDS}
+    return {t: (gain(t) - gain(t - 1))[log.lengths >= t] for t in ROUNDS}
 
 
 def _rewards(
     learned: Learned, weights: FloatArray, log: Log, policy: str, seed: int
 ) -> dict[int, FloatArray]:
     """Return, for each of `ROUNDS`, the gain of the players who have that round."""
-    if log.features is None:
-        log = log.of_events(learned.counts[log.actions] > 0)
+    log = learned.known_rows(log)
     is_slow = isinstance(learned.model, ParticleModel)
     most = _MOST_USERS_OF_PARTICLES if is_slow else _MOST_USERS
     log = log.of_users(np.arange(min(most, log.n_users)))
     if not playable_rounds(log).any():
         return dict.fromkeys(ROUNDS, np.zeros(0))
     scores = with_ones(log) @ weights.T
-    if log.features is not None:
-        learned, log = rows_as_actions(learned, log)
+    learned, log = rows_as_actions(learned, log)
     built = build(policy, Inputs(learned.model, horizon=max(ROUNDS), items=learned.features))
     options = built, log.n_actions, learned.features
     # Both have the same name, because the random numbers of a player depend on its name.
