@@ -7,8 +7,8 @@ from evidence.rewards import generate
 from latentbandits import CategoricalArms, HurdleGammaArms, HurdleLogNormalArms, load, mmTS, save
 from latentbandits.learning import fit
 from latentbandits.learning import rewards as rewards_module
-from latentbandits.learning.fitting import split_users
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.reading import split_users
 from latentbandits.learning.rewards import choose_family
 from latentbandits.models.arms.hurdle import Hurdle
 from latentbandits.testing import check_model

@@ -51,7 +51,6 @@ from latentbandits.learning.logs.rows import Log, cells_of_values
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.checks import FloatArray
 from latentbandits.policies.latent.ucb import mmGreedy
-from latentbandits.report.notebook import plural
 from latentbandits.report.report import Estimate
 
 ONE_STATE = "one state"
@@ -240,7 +239,7 @@ class KindChoice:
             f"{self.evidence:+} nats compared with {self.other}"
         )
         if self.sampled is not None:
-            line = f"{line}, both learned from {plural(self.sampled, 'user')}"
+            line = f"{line}, both learned from {self.sampled:,} users"
         if self.replayed is None:
             return line
         return f"{line}, and mmGreedy earns {self.replayed:+} a round in rounds 1-{self.rounds}"
