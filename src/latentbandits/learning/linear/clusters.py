@@ -7,11 +7,13 @@ probability is its cluster's share of the users.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from latentbandits.learning.backends.backend import Collected
 from latentbandits.learning.linear.alternating import (
     CompletionSettings,
     Factors,
@@ -290,21 +292,14 @@ def cluster_sums(part: Vectors, centres: FloatArray, shift: FloatArray) -> Clust
     return ClusterSums(counts, tastes, sums, outer)
 
 
-@dataclass(frozen=True, eq=False)
-class _Sampled:
-    parts: tuple[Vectors, ...]
-
-    def __add__(self, other: _Sampled) -> _Sampled:
-        return _Sampled(self.parts + other.parts)
-
-    def joined(self) -> Vectors:
-        """Join the sampled vectors, sorted by the users' keys."""
-        keys = np.concatenate([part.keys for part in self.parts])
-        order = np.argsort(keys, kind="stable")
-        vectors, tastes, weights = (
-            np.concatenate(column)[order] for column in list(zip(*self.parts, strict=True))[:3]
-        )
-        return Vectors(vectors, tastes, weights, keys[order])
+def by_key(parts: Sequence[Vectors]) -> Vectors:
+    """Join vectors, sorted by the users' keys, without their covariances."""
+    keys = np.concatenate([part.keys for part in parts])
+    order = np.argsort(keys, kind="stable")
+    vectors, tastes, weights = (
+        np.concatenate(column)[order] for column in list(zip(*parts, strict=True))[:3]
+    )
+    return Vectors(vectors, tastes, weights, keys[order])
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,11 +309,9 @@ class SamplePass:
     prepare: PrepareVectors
     keys: Keys | None
 
-    def summarise(self, part: Vectors, parameters: None) -> _Sampled:
-        if self.keys is None:
-            return _Sampled((part,))
-        chosen = np.isin(part.keys, self.keys)
-        return _Sampled((part.select(chosen),))
+    def summarise(self, part: Vectors, parameters: None) -> Collected:
+        chosen = part if self.keys is None else part.select(np.isin(part.keys, self.keys))
+        return Collected((chosen,))
 
 
 class FoldedClusters(NamedTuple):
@@ -348,7 +341,7 @@ def cluster_fold(
     engine, prepare = folded.engine, folded.vectors
     whole = engine.n_users <= SAMPLE
     keys = None if whole else engine.chosen_keys(SAMPLE, seed)
-    sample = engine.fold(SamplePass(prepare, keys), None).joined()
+    sample = by_key(engine.fold(SamplePass(prepare, keys), None).parts)
     centres = first_centres(sample, n_states, restarts, seed)
     shift = sample.vectors.mean(axis=0)
     fold = ClusterPass(prepare, shift)
