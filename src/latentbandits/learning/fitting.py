@@ -30,6 +30,7 @@ from latentbandits.learning.assess.comparisons import (
     compare_with_one_state,
     evidence_of_states,
     factorise,
+    learn_choices,
     learn_one_state,
 )
 from latentbandits.learning.assess.replay import Replay
@@ -76,7 +77,6 @@ from latentbandits.learning.rewards import (
     Transformed,
     TransformedLearner,
     choose_family,
-    learn_choices,
 )
 from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.clicks import ClickModel

@@ -92,7 +92,8 @@ class Split(NamedTuple):
 class Learner(Protocol):
     """A learner of one kind of model; a class of its own subclasses this one.
 
-    The last three methods return the learner of a variant of the model; None if it has none.
+    `apart`, `with_actions` and `moving` return the learner of a variant of the model; None if there
+    is none.
     """
 
     def select(self, split: Split, states: States) -> Selection:
@@ -104,6 +105,7 @@ class Learner(Protocol):
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
         """Choose among candidates; those without evidence could not be fitted."""
+        return fewest_states(rows)
 
     def learn(self, log: AnyLog, chosen: Candidate, seed: int) -> Learned:
         """Learn the chosen model from all users of `log`."""
@@ -111,13 +113,18 @@ class Learner(Protocol):
     def replicates(
         self, log: AnyLog, learned: Learned, n_fits: int, seed: int
     ) -> Iterator[Replicate]:
-        """Yield fits to resampled users, for the bootstrap; their states are in any order."""
+        """Yield fits to resampled users, for the bootstrap; their states are in any order.
+
+        A learner that estimates the errors of its means otherwise yields nothing.
+        """
+        yield from ()
 
     def widened(self, learned: Learned, disagreement: Any) -> Learned:
         """Return the model with its prior widened by the variance of the replicates.
 
         That variance is in `disagreement` (`uncertainty.Disagreement`).
         """
+        return learned
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of the learner, for the report."""

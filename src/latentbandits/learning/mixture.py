@@ -47,10 +47,6 @@ class MixtureFit:
     elbos: tuple[float, ...]  # of every pass; they never fall
     converged: bool
 
-    @property
-    def n_passes(self) -> int:
-        return len(self.elbos)
-
 
 def fit_mixture(
     log: Log,

@@ -37,8 +37,8 @@ from latentbandits.learning.fit_options import (
 from latentbandits.learning.learners import Learned, Split
 from latentbandits.learning.lists import ClickChoice, choose_click_model, number_lists
 from latentbandits.learning.logs.rows import Duplicates, Log, check_duplicates
-from latentbandits.learning.logs.tables import LogError, TableSource
-from latentbandits.learning.rewards import has_propensities, without_outliers
+from latentbandits.learning.logs.tables import LogError, TableSource, column_names, parts_of
+from latentbandits.learning.rewards import without_outliers
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.checks import positive_count
 from latentbandits.models.composed.particle_model import ParticleModel
@@ -238,3 +238,19 @@ def split_users(log: AnyLog, seed: int) -> Split:
     """Hold out some of the users, chosen by a hash of the id."""
     engine = engine_of(log)
     return Split(*engine.split(held_out_count(engine.n_users), seed), seed)
+
+
+PROPENSITIES = ("propensity", "propensity_score", "probability", "pscore")
+"""Columns of a log that hold the probability of the chosen action."""
+
+
+def has_propensities(log: Log | TableSource) -> bool:
+    """Return whether a table has a column of propensities.
+
+    >>> has_propensities({"user": [1], "action": ["a"], "reward": [0], "propensity": [0.5]})
+    True
+    """
+    if isinstance(log, Log):
+        return False
+    names = (name for part in parts_of(log) for name in column_names(part))
+    return any(name.lower() in PROPENSITIES for name in names)

@@ -101,7 +101,7 @@ class ArmsLearner(Learner):
         return replace(self, pooling=APART)
 
     def with_actions(self) -> ArmsLearner:
-        from latentbandits.learning.rewards import WithActions
+        from latentbandits.learning.arms.hidden_choices import WithActions
 
         return replace(self, family=WithActions(self.family), strength=None)
 

@@ -16,7 +16,7 @@ A pass is a fold over users, like those of the mixture; all engines keep a user'
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
@@ -39,10 +39,8 @@ from latentbandits.learning.assess.heldout import MOST_ROUNDS, HeldOut, score
 from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
 from latentbandits.learning.learners import (
     Candidate,
-    Disagreement,
     Learned,
     Learner,
-    Replicate,
     Selection,
     Split,
     States,
@@ -347,7 +345,7 @@ _TRIAL = 10  # passes after which starts are compared
 
 @dataclass(frozen=True, eq=False)
 class MovingArms(Learner):
-    """A learner of arms whose state moves.
+    """A learner of arms whose state moves; the errors of its means come from users' scores.
 
     With `n_paths=0` the means are taken as known, and a session learns its state only; else users
     vary around them with this `strength`. The ascent starts from clusters of segments, and from
@@ -396,16 +394,6 @@ class MovingArms(Learner):
         """Learn from `log`, beginning with the chain of `chosen`."""
         log = engine_of(log)
         return self._learned(log, self._fitted(log, chosen.fit, seed))
-
-    def replicates(
-        self, log: AnyLog, learned: Learned, n_fits: int, seed: int
-    ) -> Iterator[Replicate]:
-        """Yield nothing: the errors of the means come from users' scores."""
-        yield from ()
-
-    def widened(self, learned: Learned, disagreement: Disagreement) -> Learned:
-        """Return the model as it is: there are no replicates."""
-        return learned
 
     def settings(self) -> dict[str, Any]:
         return {"rewards": self.family.family_name, "method": "em", "paths": self.n_paths}

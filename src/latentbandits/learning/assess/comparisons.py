@@ -31,7 +31,7 @@ from latentbandits.learning import user_hash
 from latentbandits.learning.arms.moving import MovingArms
 from latentbandits.learning.assess import replay as replays
 from latentbandits.learning.assess.replay import Player, Playing, PolicyPlayer
-from latentbandits.learning.backends.backend import AnyLog, engine_of, summary_of
+from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of, summary_of
 from latentbandits.learning.fit_options import FitOptions, Form
 from latentbandits.learning.learners import (
     CLEAR,
@@ -336,8 +336,7 @@ def _replayed(
     if np.count_nonzero(rounds) < replays.FEWEST_USERS:
         return None, 0
     log = log.of_users(np.flatnonzero(rounds))
-    if log.n_users > MOST_USERS:
-        log = log.of_users(user_hash.sample(log.keys, MOST_USERS, seed))
+    log = log.of_users(user_hash.sample(log.keys, MOST_USERS, seed))
     players: dict[str, replays.Player] = {
         name: replays.PolicyPlayer(mmGreedy(one.learned.model), log.n_actions, one.learned.features)
         for name, one in (("arms", arms), ("linear", linear))
@@ -446,3 +445,64 @@ def is_sorted(log: Log, values: FloatArray) -> bool:
     steps = np.diff(values)[np.diff(log.users) == 0]
     up, down = int((steps > 0).sum()), int((steps < 0).sum())
     return up + down >= 20 and max(up, down) >= _SORTED * (up + down)
+
+
+# The hidden choice of actions (`arms/hidden_choices.py`).
+
+HIDDEN_CHOICE = (
+    "users were shown actions by something that the log does not hold and that tells about their "
+    "rewards: averages of actions are those of the users they were chosen for. The model was "
+    "learned with that in mind, but log the probability of every choice (propensity), or what it "
+    "was made by (--features, --user-features)"
+)
+
+_DEPENDS = 4.0  # standard deviations of the statistic beyond which actions depend on users
+
+
+@dataclass(frozen=True, eq=False)
+class DependencePass:
+    """A pass that sums Pearson's statistic of independence of users and actions.
+
+    For a user with n rows, n[a] of them of action a, it is sum_a n[a]^2 / (n p[a]) - n, with mean
+    A - 1 and variance 2 (A - 1) (1 - 1/n) if actions do not depend on users.
+    """
+
+    def summarise(self, log: Log, share: FloatArray) -> FloatArray:
+        pair = log.users * log.n_actions + log.actions
+        pairs, counts = np.unique(pair, return_counts=True)
+        rows = log.lengths.astype(np.float64)
+        user, action = np.divmod(pairs, log.n_actions)
+        statistic = float((counts**2 / (rows[user] * share[action])).sum() - rows.sum())
+        freedom = np.count_nonzero(share) - 1
+        seen = rows[rows > 0]
+        return np.array([statistic, freedom * len(seen), 2 * freedom * (1 - 1 / seen).sum()])
+
+
+def depends_on_users(log: Engine) -> bool:
+    """Return whether actions of a user are more alike than those of different users.
+
+    >>> from latentbandits.learning.backends.backend import engine_of
+    >>> from latentbandits.learning.generate import generate_arms
+    >>> depends_on_users(engine_of(generate_arms(300, 20, n_states=2, n_actions=3).log))
+    False
+    """
+    counts = log.action_counts.astype(np.float64)
+    statistic, mean, variance = log.fold(DependencePass(), counts / counts.sum())
+    return bool(statistic - mean > _DEPENDS * np.sqrt(variance))
+
+
+def learn_choices(selection: Selection, split: Split, states: States) -> Selection | None:
+    """Learn arms together with the choice of actions; None if that does not help.
+
+    It helps if the log probability of held-out users' rewards, given their actions and their
+    earlier rows, is higher by more than two paired standard errors.
+    """
+    learner = selection.learner.with_actions() if depends_on_users(split.kept) else None
+    if learner is None:
+        return None
+    joint = learner.select(split, states)
+    if not clearly_better(joint.judged, selection.judged):
+        return None
+    # Online, actions tell nothing: the model is judged without them.
+    alone = judge(joint.learned, split.held_out)
+    return replace(joint, judged=alone, warnings=(*joint.warnings, HIDDEN_CHOICE))

@@ -173,9 +173,7 @@ class _Replaying:
             return None
         particles = isinstance(self.learned.model, ParticleModel)
         most = MOST_USERS_OF_PARTICLES if particles else MOST_USERS
-        if log.n_users > most:
-            log = log.of_users(user_hash.sample(log.keys, most, self.playing.seed))
-        return log
+        return log.of_users(user_hash.sample(log.keys, most, self.playing.seed))
 
     def shown(self, learned: Learned, log: Log) -> tuple[Learned, Log]:
         """Return model and log; rows with features of their own are separate actions."""

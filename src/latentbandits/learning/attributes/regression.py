@@ -34,7 +34,6 @@ from latentbandits.learning.learners import (
     Selection,
     Split,
     States,
-    fewest_states,
     judge,
     try_states,
 )
@@ -330,9 +329,6 @@ class RowLearner(Learner):
         chosen = self.choose(rows)
         judged = judge(chosen.fit, split.held_out)
         return Selection(self, tuple(rows), chosen, chosen.fit, judged)
-
-    def choose(self, rows: Sequence[Candidate]) -> Candidate:
-        return fewest_states(rows)
 
     def learn(self, log: AnyLog, chosen: Candidate, seed: int) -> Learned:
         return self._learn(log, chosen.n_states, seed)

@@ -234,7 +234,7 @@ class Smallest:
 
 @dataclass(frozen=True, eq=False)
 class Collected:
-    """What a summariser found in each bucket: a sum that keeps its parts."""
+    """A sum that keeps its parts, one or more of each bucket."""
 
     parts: tuple[Any, ...]
 

@@ -37,6 +37,7 @@ from latentbandits.learning.logs.tables import (
     as_text,
     check_columns,
     files_of,
+    parts_of,
     read_file,
     read_rows,
     row_count,
@@ -184,7 +185,7 @@ def write_partitions(
     total = sum(row_count(path) for path in paths)
     n_chunks = -(-total // CHUNK)
     progress.start("partitioning the log", n_chunks + MOST_BUCKETS)
-    one_kind = not isinstance(source, (list, tuple)) or len(source) == 1  # as `read_table` has it
+    one_kind = len(parts_of(source)) == 1  # as `read_table` has it
     writer = _Writer(folder, columns, one_kind)
     for path in paths:
         for table in _tables(path, columns):
