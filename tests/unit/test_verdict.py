@@ -538,7 +538,8 @@ def test_states_that_few_users_cannot_prove_are_proven_by_further_users(monkeypa
 
 def test_states_are_kept_where_they_predict_better():
     lead = {10: Estimate(0.0, 0.01), 20: Estimate(-0.009, 0.01)}
-    equal = comparisons.StateComparison(3, Estimate(0.1, 0.1), preferred=False, leads=lead)
+    nats = Estimate(0.1, 0.1)
+    equal = comparisons.StateComparison(3, nats, False, lead, one=None, several=None)
     assert equal.takes_one
     known = equal._replace(preferred=True)
     assert not known.takes_one

@@ -391,72 +391,81 @@ def _let_move(choice: Choice, users: Users, options: FitOptions) -> Choice:
 def _select(users: Users, form: Form, options: FitOptions) -> Choice:
     """Choose the settings of the model, whether rewards are transformed, and if states pay."""
     learner, families = _learner(users, form, options)
-    wanted, split = options.wanted_states, users.split
-    steps: tuple[Step, ...] = ()
-    if options.transform is None:
-        selection = learner.select(split, wanted)
-    else:
-        changed = TransformedLearner(learner, options.transform)
-        selection = changed.select(split, wanted)
-        plain = learner.select(split, (selection.chosen.n_states,))
-        step = try_step(
-            f"transform {options.transform}", plain.judged.by_user(), selection.judged.by_user()
-        )
-        steps = (step,)
-        if step.used:
-            learner = changed
-        else:
-            selection = plain if wanted else learner.select(split, None)
-    if users.attributes is not None and wanted is None:
-        selection = choose_states(learner, selection, split)
-    one_state = learn_one_state(learner, selection, split)
-    comparison, asked = None, wanted is not None or users.attributes is not None
-    apart = learner.apart()
-    if one_state is selection and not asked and apart is not None:
-        found = _held_apart(apart, selection, users, options)
-        if found is not None:
-            one_state, selection, comparison = found
-    elif one_state is not selection:
-        playing = users.playing(options, selection.learned)
-        comparison = compare_with_one_state(one_state, selection, split.held_out, playing)
-        # Users' attributes and explicit requests are reasons for states that rewards alone are not.
-        if not asked and comparison.takes_one:
-            one_state, selection, comparison = _by_further_users(
-                one_state, selection, comparison, users, options
-            )
-            if comparison.takes_one:
-                selection = _with_row(selection, one_state)
+    learner, selection, steps = _transform_if_better(learner, users.split, options)
+    if users.attributes is not None and options.wanted_states is None:
+        selection = choose_states(learner, selection, users.split)
+    one_state, selection, comparison = _one_or_several(learner, selection, users, options)
     if families is not None:
         selection = replace(selection, warnings=families.warnings + selection.warnings)
     return Choice(form, selection, families, steps, one_state, comparison)
 
 
-def _by_further_users(
-    one_state: Selection,
-    several: Selection,
-    comparison: StateComparison,
-    users: Users,
-    options: FitOptions,
-) -> tuple[Selection, Selection, StateComparison]:
-    """Return both choices, learned without each part of the further users, and their evidence."""
-    parts = further_parts(users, options)
-    one_state, several = (
-        _learn_without(parts, choice, options.seed) for choice in (one_state, several)
+def _transform_if_better(
+    learner: Learner, split: Split, options: FitOptions
+) -> tuple[Learner, Selection, tuple[Step, ...]]:
+    """Return the learner and its choice, of transformed rewards if asked for and no worse."""
+    wanted = options.wanted_states
+    if options.transform is None:
+        return learner, learner.select(split, wanted), ()
+    changed = TransformedLearner(learner, options.transform)
+    selection = changed.select(split, wanted)
+    plain = learner.select(split, (selection.chosen.n_states,))
+    step = try_step(
+        f"transform {options.transform}", plain.judged.by_user(), selection.judged.by_user()
     )
-    nats, preferred = evidence_of_states(one_state, several, [part.users for part in parts])
-    return one_state, several, comparison._replace(nats=nats, preferred=preferred)
+    if step.used:
+        return changed, selection, (step,)
+    return learner, plain if wanted else learner.select(split, None), (step,)
+
+
+def _one_or_several(
+    learner: Learner, selection: Selection, users: Users, options: FitOptions
+) -> tuple[Selection, Selection, StateComparison | None]:
+    """Return the choice with one state, the choice between it and `selection`, and the comparison.
+
+    Users' attributes and explicit requests are reasons for states that rewards alone are not.
+    """
+    one_state = learn_one_state(learner, selection, users.split)
+    asked = options.wanted_states is not None or users.attributes is not None
+    if one_state is selection:
+        comparison = None if asked else _held_apart(learner.apart(), selection, users, options)
+        if comparison is None:
+            return one_state, selection, None
+        return comparison.one, _with_row(comparison.one, comparison.several), comparison
+    playing = users.playing(options, selection.learned)
+    comparison = compare_with_one_state(one_state, selection, users.split.held_out, playing)
+    if asked or not comparison.takes_one:
+        return one_state, selection, comparison
+    comparison = _by_further_users(comparison, users, options)
+    one_state, selection = comparison.one, comparison.several
+    if comparison.takes_one:
+        selection = _with_row(selection, one_state)
+    return one_state, selection, comparison
+
+
+def _by_further_users(
+    comparison: StateComparison, users: Users, options: FitOptions
+) -> StateComparison:
+    """Return the comparison by further users too, by models learned without each part of them."""
+    parts = further_parts(users, options)
+    one, several = (
+        _learn_without(parts, choice, options.seed)
+        for choice in (comparison.one, comparison.several)
+    )
+    nats, preferred = evidence_of_states(one, several, [part.users for part in parts])
+    return comparison._replace(nats=nats, preferred=preferred, one=one, several=several)
 
 
 def _held_apart(
-    apart: Learner, one_state: Selection, users: Users, options: FitOptions
-) -> tuple[Selection, Selection, StateComparison] | None:
-    """Return one state, several states that are held apart, and their comparison.
+    apart: Learner | None, one_state: Selection, users: Users, options: FitOptions
+) -> StateComparison | None:
+    """Return the comparison of one state with several states that are held apart.
 
     None if nothing speaks for several states: neither are the rewards of users for choices and of
     further users clearly more probable with them, nor is their log evidence higher and one state
     worse in replay. In a quick fit nothing is held apart.
     """
-    if options.quick:
+    if options.quick or apart is None:
         return None
     with suppress(LogError):  # there are fewer users than states
         alone, several = (apart.select(users.split, (n,)) for n in (1, HELD_APART))
@@ -465,11 +474,9 @@ def _held_apart(
         if several.learned.model.n_states > 1 and (higher or nats.mean > 0):
             playing = users.playing(options, several.learned)
             comparison = compare_with_one_state(one_state, several, users.split.held_out, playing)
-            one_state, several, comparison = _by_further_users(
-                one_state, several, comparison, users, options
-            )
+            comparison = _by_further_users(comparison, users, options)
             if comparison.preferred or (higher and not comparison.takes_one):
-                return one_state, _with_row(one_state, several), comparison
+                return comparison
     return None
 
 

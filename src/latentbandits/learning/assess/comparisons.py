@@ -91,6 +91,8 @@ class StateComparison(NamedTuple):
     preferred: bool  # whether held-out evidence clearly prefers several states
     leads: dict[int, Estimate]  # reward a round in rounds 1 to h: one state less several
     # to the largest h, with later rounds if sessions are short (`Replay.lead`)
+    one: Selection
+    several: Selection
 
     @property
     def one_is_as_good(self) -> bool:
@@ -153,7 +155,8 @@ def compare_with_one_state(
 ) -> StateComparison:
     """Compare evidence, and rewards of the greedy policy in replay."""
     leads = _leads(one.learned, several.learned, held_out, playing)
-    return StateComparison(several.learned.model.n_states, *evidence_of_states(one, several), leads)
+    n_states, evidence = several.learned.model.n_states, evidence_of_states(one, several)
+    return StateComparison(n_states, *evidence, leads, one, several)
 
 
 def evidence_of_states(
