@@ -18,7 +18,7 @@ from latentbandits.learning import user_hash
 from latentbandits.learning.arms.learner import LARGE
 from latentbandits.learning.assess import report
 from latentbandits.learning.assess.list_replay import ListRounds
-from latentbandits.learning.assess.replay import Playing
+from latentbandits.learning.assess.replay import Playing, has_slow_beliefs
 from latentbandits.learning.attributes.encoding import EncodedLog, UserAttributes, encode_log
 from latentbandits.learning.attributes.items import ItemTable, read_items
 from latentbandits.learning.backends.backend import AnyLog, Engine, Without, engine_of
@@ -41,7 +41,6 @@ from latentbandits.learning.logs.tables import LogError, TableSource, column_nam
 from latentbandits.learning.rewards import without_outliers
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.checks import positive_count
-from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.report.report import Progress
 
 CHOSEN_ON = 2_000_000
@@ -81,7 +80,7 @@ class Users(NamedTuple):
         A quick fit plays each user once if beliefs are particles, which take longer than all the
         rest.
         """
-        once = options.quick and isinstance(learned.model, ParticleModel)
+        once = options.quick and has_slow_beliefs(learned.model)
         return Playing(self.lists, 1 if once else None, self.split.seed, self.split.progress)
 
 

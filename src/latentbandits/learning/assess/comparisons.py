@@ -62,8 +62,10 @@ RANK = 5
 FIRST_ROUNDS = 10
 """One state must do as well in the first rounds, and in all rounds together."""
 
+PLAYED_FOR_STATES = 500
+"""The number of held-out users on whom one state and several are replayed."""
+
 _NOT_CLEAR = 1.0  # paired standard errors that one state may be below several states
-_MOST_USERS = 500
 
 
 def learn_one_state(learner: Learner, selection: Selection, split: Split) -> Selection:
@@ -181,7 +183,7 @@ def evidence_of_states(
 
 def _leads(one: Learned, several: Learned, log: Log, playing: Playing) -> dict[int, Estimate]:
     log = several.known_rows(log)
-    log = log.of_users(np.arange(min(log.n_users, _MOST_USERS)))
+    log = log.of_users(np.arange(min(log.n_users, PLAYED_FOR_STATES)))
     if not playing.enough(log):
         return {}
     playing = playing.within(log)
@@ -212,8 +214,8 @@ def factorise(kept: AnyLog, seed: int) -> Learned | None:
         return None
 
 
-MOST_USERS = 200
-"""The number of held-out users, sampled by hash, that are replayed."""
+PLAYED_FOR_KINDS = 200
+"""The number of held-out users, sampled by hash, on whom both kinds are replayed."""
 
 SAMPLED_USERS = 300
 """Size of the sample of users that both kinds are first learned from, if there are more."""
@@ -339,7 +341,7 @@ def _replayed(
     if np.count_nonzero(rounds) < replays.FEWEST_USERS:
         return None, 0
     log = log.of_users(np.flatnonzero(rounds))
-    log = log.of_users(user_hash.sample(log.keys, MOST_USERS, seed))
+    log = log.of_users(user_hash.sample(log.keys, PLAYED_FOR_KINDS, seed))
     players: dict[str, replays.Player] = {
         name: replays.PolicyPlayer(mmGreedy(one.learned.model), log.n_actions, one.learned.features)
         for name, one in (("arms", arms), ("linear", linear))

@@ -26,6 +26,7 @@ from latentbandits.learning.backends.backend import AnyLog, summary_of
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
 from latentbandits.models.clicks import ClickModel, Each
+from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.policies.lists import ListDecision, decide_list, update_list
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.report.report import Estimate, Progress, Silent
@@ -49,7 +50,20 @@ ENOUGH_ROUNDS, MOST_PASSES = 40_000, 8
 SHORT = 10
 """Later rounds are played too if too few users can play this many rounds."""
 
+MOST_USERS, MOST_USERS_OF_PARTICLES = 2_000, 200
+"""Largest numbers of users that play the policies of a model."""
+
 _CHUNK = 512  # sessions that are played together
+
+
+def has_slow_beliefs(model: Any) -> bool:
+    """Return whether beliefs about users are particles: fewer users play, and none is simulated."""
+    return isinstance(model, ParticleModel)
+
+
+def most_users(model: Any) -> int:
+    """Return the largest number of held-out users that play the policies of a model."""
+    return MOST_USERS_OF_PARTICLES if has_slow_beliefs(model) else MOST_USERS
 
 
 class Player(Protocol):

@@ -28,6 +28,8 @@ from latentbandits.learning.assess.replay import (
     PolicyPlayer,
     Replay,
     ScorePlayer,
+    has_slow_beliefs,
+    most_users,
 )
 from latentbandits.learning.assess.verdict import (
     FIRST_ROUNDS,
@@ -40,13 +42,13 @@ from latentbandits.learning.assess.verdict import (
     Simulated,
     nothing_replayed,
 )
+from latentbandits.learning.attributes.gate import with_ones
 from latentbandits.learning.backends.backend import AnyLog, engine_of, summary_of
 from latentbandits.learning.learners import Learned, rows_as_actions
 from latentbandits.learning.logs.rows import Log, LogSummary
 from latentbandits.models.artefacts import Catalogue, load_files, model_files, notes_of, read_files
 from latentbandits.models.attributes.parts import log_softmax, part
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.policies.latent.ucb import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
@@ -74,11 +76,6 @@ MOST_SHOWN = 50
 
 _SIMULATED_USERS = 1_000  # for the loss in the first rounds, and for the gain
 
-MOST_USERS = 2_000
-MOST_USERS_OF_PARTICLES = 200
-"""Largest numbers of users that are played. Beliefs of a particle model are slow, so fewer users
-play, and simulation is left out for it."""
-
 
 def unjudged(
     learned: Learned, playing: Playing = SINGLE_ACTIONS, doubts: Sequence[str] = ()
@@ -94,7 +91,7 @@ def unjudged(
     known = learned.features is not None or not model.n_features
     if doubts:
         recommended = POPULARITY
-    elif known and policies and not isinstance(model, ParticleModel):
+    elif known and policies and not has_slow_beliefs(model):
         recommended = tune(
             model, UNKNOWN_ROUNDS, learned.features, list(policies), seed=playing.seed,
             offered=playing.offered, effort=EFFORT, progress=playing.progress, **_shown(playing),
@@ -148,7 +145,7 @@ def judge_policies(
     deciding, log = stage.shown(learned if written is None else written, judging)
     admitted = {name: build(name, stage.inputs(deciding)) for name in before.admitted}
     typical = typical_session(summary_of(kept), playing.length)
-    if not admitted or isinstance(deciding.model, ParticleModel):
+    if not admitted or has_slow_beliefs(deciding.model):
         return before
     sessions = _Sessions.of(deciding, log, typical, playing)
     judgement = replace(before, simulated=sessions.compared(admitted))
@@ -171,8 +168,7 @@ class _Replaying:
         log = self.learned.known_rows(log)
         if not self.playing.enough(log):
             return None
-        particles = isinstance(self.learned.model, ParticleModel)
-        most = MOST_USERS_OF_PARTICLES if particles else MOST_USERS
+        most = most_users(self.learned.model)
         return log.of_users(user_hash.sample(log.keys, most, self.playing.seed))
 
     def shown(self, learned: Learned, log: Log) -> tuple[Learned, Log]:
@@ -258,8 +254,7 @@ def users_log_prior(model: Any, log: Log) -> FloatArray | None:
     gate = part(model, "gate")
     if gate is None or log.attributes is None:
         return None
-    known = np.concatenate([np.ones((log.n_users, 1)), log.attributes], axis=1)
-    return log_softmax(known @ gate.weights.T)
+    return log_softmax(with_ones(log) @ gate.weights.T)
 
 
 def judge_saved(

@@ -33,7 +33,7 @@ from latentbandits.learning.arms.mixture import (
     Problem,
     grouped_starts,
 )
-from latentbandits.learning.assess.replay import PolicyPlayer, playable_rounds, replay
+from latentbandits.learning.assess.replay import PolicyPlayer, most_users, playable_rounds, replay
 from latentbandits.learning.attributes.encoding import UserAttributes
 from latentbandits.learning.attributes.evidence import state_evidence
 from latentbandits.learning.backends.backend import AnyLog, engine_of
@@ -51,7 +51,6 @@ from latentbandits.learning.learners import (
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.attributes.parts import Gate, log_softmax, part, with_parts
 from latentbandits.models.checks import BoolArray, FloatArray
-from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.models.numerics.arrays import log_sum
 from latentbandits.models.protocol import untransformed
 from latentbandits.policies.registry import Inputs, build
@@ -441,8 +440,6 @@ def choose_states(learner: Learner, selection: Selection, split: Split) -> Selec
 ROUNDS = (1, 2, 5)
 """The rounds that the report states."""
 
-_MOST_USERS, _MOST_USERS_OF_PARTICLES = 2_000, 200
-
 
 class LearnedGate(NamedTuple):
     """The models of the kept users and of all users with their gates, and the report on them."""
@@ -555,9 +552,7 @@ def _rewards(
 ) -> dict[int, FloatArray]:
     """Return, for each of `ROUNDS`, the gain of the players who have that round."""
     log = learned.known_rows(log)
-    is_slow = isinstance(learned.model, ParticleModel)
-    most = _MOST_USERS_OF_PARTICLES if is_slow else _MOST_USERS
-    log = log.of_users(np.arange(min(most, log.n_users)))
+    log = log.of_users(np.arange(min(most_users(learned.model), log.n_users)))
     if not playable_rounds(log).any():
         return dict.fromkeys(ROUNDS, np.zeros(0))
     scores = with_ones(log) @ weights.T

@@ -43,16 +43,23 @@ _PASSES = 10
 _STILL = 1e-4  # convergence: centres move less than this fraction of the mean variance
 SMALLEST_CLUSTER = 10
 LARGEST_CONDITION = 1e4
+RESTARTS = 10  # of k-means
 
 
 @dataclass(frozen=True, eq=False)
-class Clusters:
-    """The cluster of each user, and the model of these clusters."""
+class FoldedClusters:
+    """The model made from clusters of users, with their sizes and shrinkage."""
 
     model: LinearGaussian | LogisticLinear
-    state: IntArray  # (n_users,), the cluster of each user; -1 for a user without ratings
-    sizes: IntArray  # (n_states,)
+    sizes: FloatArray | IntArray  # (n_states,)
     shrinkage: FloatArray  # (n_states,), weight w of each covariance's shrinkage towards a sphere
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters(FoldedClusters):
+    """The cluster of each user, and the model of these clusters."""
+
+    state: IntArray  # (n_users,), the cluster of each user; -1 for a user without ratings
 
 
 def cluster_users(
@@ -61,7 +68,7 @@ def cluster_users(
     *,
     noise: float | None = None,
     smallest: int = SMALLEST_CLUSTER,
-    restarts: int = 10,
+    restarts: int = RESTARTS,
     seed: int = 0,
 ) -> Clusters:
     """Cluster the users of a completion by k-means into the states of a linear model.
@@ -97,7 +104,7 @@ def cluster_users(
     found = _clusters(sums, shift, completion, noise)
     state = np.full(len(completion.users), -1, np.int64)
     state[rated] = nearest(tastes, centres)
-    return Clusters(found.model, state, found.sizes.astype(np.int64), found.shrinkage)
+    return Clusters(found.model, found.sizes.astype(np.int64), found.shrinkage, state)
 
 
 def _model(
@@ -314,21 +321,12 @@ class SamplePass:
         return Collected((chosen,))
 
 
-class FoldedClusters(NamedTuple):
-    """The model made from clusters of users, with their sizes and shrinkage."""
-
-    model: LinearGaussian | LogisticLinear
-    sizes: FloatArray  # (n_states,)
-    shrinkage: FloatArray  # (n_states,)
-
-
 def cluster_fold(
     folded: Folded,
     n_states: int,
     *,
     noise: float | None = None,
     smallest: int = SMALLEST_CLUSTER,
-    restarts: int = 10,
     seed: int = 0,
 ) -> FoldedClusters:
     """Cluster the users of a completion by k-means into the states of a linear model.
@@ -342,7 +340,7 @@ def cluster_fold(
     whole = engine.n_users <= SAMPLE
     keys = None if whole else engine.chosen_keys(SAMPLE, seed)
     sample = by_key(engine.fold(SamplePass(prepare, keys), None).parts)
-    centres = first_centres(sample, n_states, restarts, seed)
+    centres = first_centres(sample, n_states, RESTARTS, seed)
     shift = sample.vectors.mean(axis=0)
     fold = ClusterPass(prepare, shift)
     sums = engine.fold(fold, centres)
@@ -356,7 +354,7 @@ def cluster_fold(
     if sums.counts.min() < smallest:
         total = int(sums.counts.sum())
         raise ValueError(
-            too_many_states(sample.tastes, n_states, sums.counts, smallest, restarts, seed, total)
+            too_many_states(sample.tastes, n_states, sums.counts, smallest, RESTARTS, seed, total)
         )
     return _clusters(sums, shift, folded, noise)
 
