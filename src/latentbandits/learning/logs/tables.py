@@ -381,10 +381,6 @@ def is_number(text: str) -> bool:
         return False
 
 
-# Read tables: files of any format, a folder or a glob; or a polars, pandas or Arrow frame.
-
-__all__ = ["LogError", "Table", "TableSource", "TextFormat", "read_table"]
-
 TableSource: TypeAlias = Any
 """A path or glob, or a list of these; a polars, pandas or Arrow frame; or a mapping of column names
 to columns."""
