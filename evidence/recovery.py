@@ -11,9 +11,9 @@ import numpy as np
 from evidence.reward_logs import generate_family
 from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning.arms.learner import ArmsLearner
-from latentbandits.learning.fitting import split_users
 from latentbandits.learning.learners import align
 from latentbandits.learning.logs.rows import make_family
+from latentbandits.learning.reading import split_users
 from latentbandits.models.checks import FloatArray
 from latentbandits.options import Option, positive
 from latentbandits.report.report import Claim, Report, Table

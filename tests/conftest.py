@@ -49,11 +49,11 @@ def few_tuned_users() -> Iterator[None]:
     and the report; how good the recommended policy is, is tested with all users
     (`tests/statistical`).
     """
-    from latentbandits.learning.assess import verdict
+    from latentbandits.learning.assess import tournament
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verdict, "EFFORT", verdict.EFFORT / 10)
-        patch.setattr(verdict, "_SIMULATED_USERS", 200)
+        patch.setattr(tournament, "EFFORT", tournament.EFFORT / 10)
+        patch.setattr(tournament, "_SIMULATED_USERS", 200)
         yield
 
 

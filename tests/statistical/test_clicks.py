@@ -22,9 +22,9 @@ from evidence.clicks import (
 
 from latentbandits import BernoulliArms, mIDS
 from latentbandits.learning.arms.learner import ArmsLearner
-from latentbandits.learning.fitting import split_users
 from latentbandits.learning.lists import learn_examination
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.reading import split_users
 from latentbandits.models.clicks import Positions
 from tests.unit.test_list_logs import LOOKED, K, generated
 

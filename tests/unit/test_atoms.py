@@ -6,8 +6,9 @@ from evidence.rewards import generate
 
 from latentbandits import CategoricalArms, HurdleGammaArms, HurdleLogNormalArms, load, mmTS, save
 from latentbandits.learning import fit
-from latentbandits.learning.fitting import split_users
+from latentbandits.learning import rewards as rewards_module
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.reading import split_users
 from latentbandits.learning.rewards import choose_family
 from latentbandits.models.arms.hurdle import Hurdle
 from latentbandits.testing import check_model
@@ -17,11 +18,18 @@ CHOSEN = {"fractions": "categorical", "amounts": "hurdle-lognormal", "grades": "
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CHOSEN)
-def test_an_atom_is_not_bought_by_a_density_at_any_resolution(kind):
+def test_an_atom_is_not_bought_by_a_density_at_any_resolution(kind, monkeypatch):
     """Compared by density, exponential rewards win: theirs has no bound at 0."""
     log = generate(kind, seed=3).log
+    cells_of_values = rewards_module.cells_of_values
     for finer in (1.0, 10.0):
-        choice = choose_family(split_users(log, 0), finer=finer)
+
+        def finer_cells(values, distances, finer=finer):
+            cells = cells_of_values(values, distances)
+            return cells._replace(step=cells.step / finer)
+
+        monkeypatch.setattr(rewards_module, "cells_of_values", finer_cells)
+        choice = choose_family(split_users(log, 0))
         assert choice.rewards == CHOSEN[kind]
         best = next(one for one in choice.contenders if one.name == choice.rewards)
         assert best.n_states == 3

@@ -6,11 +6,12 @@ import pytest
 from latentbandits.learning.assess import comparisons
 from latentbandits.learning.assess.comparisons import choose_kind
 from latentbandits.learning.assess.heldout import score
-from latentbandits.learning.fitting import fit, split_users
+from latentbandits.learning.fitting import fit
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.learners import Candidate
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs.rows import Cells, read_log
+from latentbandits.learning.reading import split_users
 from latentbandits.models import LinearGaussian
 
 

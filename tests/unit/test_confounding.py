@@ -4,13 +4,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from latentbandits.learning.arms.hidden_choices import WithActions
 from latentbandits.learning.arms.learner import finish
 from latentbandits.learning.arms.mixture import Problem, best_of
+from latentbandits.learning.assess.comparisons import HIDDEN_CHOICE, depends_on_users
 from latentbandits.learning.assess.heldout import predict
 from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.logs.rows import read_log
-from latentbandits.learning.rewards import WARNING, WithActions, depends_on_users
 from latentbandits.models.arms.dirichlet import BernoulliArms
 from latentbandits.models.arms.gaussian import Gaussian
 
@@ -51,7 +52,7 @@ def test_choices_by_an_unseen_state_are_learned_from_with_a_warning():
     """Eight clicks tell little about a state; with the actions all three are found."""
     log = table("state")
     fitted = fit(log, kind="arms", bootstrap=0, assess=False)
-    assert WARNING in fitted.report["warnings"]
+    assert HIDDEN_CHOICE in fitted.report["warnings"]
     assert fitted.model.n_states == 3
     assert isinstance(fitted.model, BernoulliArms)  # the written model has no choice of actions
     assert fitted.report["family"] == "bernoulli"
@@ -61,7 +62,7 @@ def test_choices_by_an_unseen_state_are_learned_from_with_a_warning():
     # of rewards alone (the planted bug) are wrong by more.
     logged = log.with_columns(propensity=pl.lit(0.5))
     known = fit(logged, kind="arms", states=3, bootstrap=0, assess=False)
-    assert WARNING not in known.report["warnings"]
+    assert HIDDEN_CHOICE not in known.report["warnings"]
     assert error(known.model) > 0.15
 
 
@@ -69,7 +70,7 @@ def test_choices_by_an_unseen_state_are_learned_from_with_a_warning():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_choices_that_the_log_explains_are_left_alone(chosen_by, seed):
     report = fit(table(chosen_by, seed), kind="arms", bootstrap=0, assess=False).report
-    assert WARNING not in report["warnings"]
+    assert HIDDEN_CHOICE not in report["warnings"]
 
 
 def test_dependence_of_actions_on_users():

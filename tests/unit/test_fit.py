@@ -10,15 +10,16 @@ import polars as pl
 import pytest
 
 from latentbandits import GaussianArms, LinearGaussian, load
-from latentbandits.learning import FitOptions, fit, fitting
-from latentbandits.learning.assess import verdict
+from latentbandits.learning import FitOptions, fit, fitting, reading
+from latentbandits.learning.assess import tournament
 from latentbandits.learning.assess.replay import replay
 from latentbandits.learning.assess.report_tables import tables
-from latentbandits.learning.fitting import _learn_all, split_users
+from latentbandits.learning.fitting import _learn_all
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.learners import Candidate, Selection, align
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs.tables import LogError
+from latentbandits.learning.reading import split_users
 from latentbandits.learning.save import load_report, save_fit
 from latentbandits.models import load_catalogue
 from latentbandits.models.artefacts import load_notes
@@ -249,7 +250,7 @@ def test_a_fit_says_how_long_it_will_take(monkeypatch):
     """How good the estimate is, depends on the machine: here it is only asked for and announced."""
     options = FitOptions(rewards="gaussian")
     log = generate_arms(n_users=150, n_rounds=20, n_states=2, n_actions=4, seed=4).log
-    with fitting.read_users(log, options, Written()) as users:
+    with reading.read_users(log, options, Written()) as users:
         assert fitting.expected_seconds(users, options) > 0
     monkeypatch.setattr(fitting, "LEAST_LEFT", -1000.0)
     bar = Written()
@@ -267,7 +268,7 @@ def test_a_quick_fit_plays_particles_once(truth, monkeypatch):
         passes.append(keywords["passes"])
         return replay(*arguments, **keywords)
 
-    monkeypatch.setattr(verdict.replays, "replay", counted)
+    monkeypatch.setattr(tournament.replays, "replay", counted)
     few = truth.log.of_users(np.arange(120))
     clicks = replace(few, rewards=(few.rewards > 0.5).astype(float))
     options = {"kind": "linear", "reg": 1.0, "rank": 1, "states": 2, "quick": True}
@@ -278,7 +279,7 @@ def test_a_quick_fit_plays_particles_once(truth, monkeypatch):
 
 
 def test_a_quick_fit_chooses_on_few_users_and_plays_two_policies(truth, monkeypatch):
-    monkeypatch.setattr(fitting, "QUICK_ON", 2_000)
+    monkeypatch.setattr(reading, "QUICK_ON", 2_000)
     quick = fit(truth.log, rewards="gaussian", quick=True)
     assert quick.report["engine"]["users_chosen_on"] == 100
     assert quick.report["settings"]["bootstrap"] == 0

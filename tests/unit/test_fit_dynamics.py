@@ -15,12 +15,12 @@ from latentbandits.learning.arms.moving import (
     Chain,
     MovingPass,
     PrepareRows,
+    Segments,
     _broadcast,
     climb_moving,
     finish_moving,
 )
 from latentbandits.learning.assess.heldout import score
-from latentbandits.learning.dynamics import Segments
 from latentbandits.learning.logs.rows import Log, make_family
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.save import save_fit

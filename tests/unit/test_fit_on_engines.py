@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from latentbandits.learning import fit, fitting
+from latentbandits.learning import fit, reading
 from latentbandits.learning.arms import learner as arms_learner
 from latentbandits.learning.backends import opening, out_of_core
 from latentbandits.learning.backends.backend import MemoryEngine
@@ -384,8 +384,8 @@ def test_side_information_is_the_same_out_of_core(tmp_path, which, n_users):
 @pytest.mark.parametrize("kind", ["arms", "features"])
 def test_a_large_log_is_chosen_on_a_sample_and_learned_from_all(tmp_path, monkeypatch, kind):
     """With 10,000,000 rewards made 3,000: choices, bootstrap and replay see a sample of users."""
-    monkeypatch.setattr(fitting, "LARGE", 3_000)
-    monkeypatch.setattr(fitting, "CHOSEN_ON", 1_600)
+    monkeypatch.setattr(reading, "LARGE", 3_000)
+    monkeypatch.setattr(reading, "CHOSEN_ON", 1_600)
     monkeypatch.setattr(arms_learner, "LARGE", 3_000)
     if kind == "arms":
         frame, options = table_of(arms_log("gaussian", n_users=600)), {"rewards": "gaussian"}

@@ -13,7 +13,7 @@ from latentbandits.learning.assess.replay import (
     playable_rounds,
     replay,
 )
-from latentbandits.learning.assess.verdict import judge_policies
+from latentbandits.learning.assess.tournament import judge_policies
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.arms.dirichlet import BernoulliArms

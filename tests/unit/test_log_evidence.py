@@ -7,8 +7,8 @@ from scipy.stats import beta
 
 from latentbandits.learning.arms.learner import ArmsLearner, log_evidence, observed
 from latentbandits.learning.arms.mixture import Mixture, Problem, climb
-from latentbandits.learning.fitting import split_users
 from latentbandits.learning.logs.rows import Log, make_family
+from latentbandits.learning.reading import split_users
 
 
 def clicks_of(rates, n_users, n_rounds, seed):

@@ -54,7 +54,7 @@ def test_attributes_are_used_only_if_they_clearly_predict_items_left_out(monkeyp
 
     assert sum(used(seed, False) for seed in range(100)) <= 12
     assert sum(used(seed, True) for seed in range(20)) == 20
-    monkeypatch.setattr("latentbandits.learning.attributes.items._CLEAR", 0.0)
+    monkeypatch.setattr("latentbandits.learning.attributes.items.CLEAR", 0.0)
     assert sum(used(seed, False) for seed in range(100)) > 20
 
 

@@ -19,7 +19,14 @@ from latentbandits.experiments.experiment import Work
 from latentbandits.learning import fit_options, fitting
 from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.generate import generate_arms
-from latentbandits.learning.learners import Candidate, Learned, Replicate, Selection, judge
+from latentbandits.learning.learners import (
+    Candidate,
+    Learned,
+    Learner,
+    Replicate,
+    Selection,
+    judge,
+)
 from latentbandits.options import Option, positive
 from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
@@ -98,7 +105,7 @@ def test_a_new_experiment_has_its_options_and_checks(coin, tmp_path, capsys):
     assert "of the coin (default 100)" in capsys.readouterr().out
 
 
-class OneStateLearner:
+class OneStateLearner(Learner):
     """The module of a new learner: one state, whose means are those of the log."""
 
     def select(self, split, states):

@@ -13,11 +13,11 @@ from latentbandits.cli import main
 from latentbandits.learning import fit
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.assess.heldout import score
-from latentbandits.learning.fitting import split_users
 from latentbandits.learning.generate import generate_ratings
 from latentbandits.learning.learners import align
 from latentbandits.learning.logs.rows import Log, make_family
 from latentbandits.learning.logs.tables import LogError
+from latentbandits.learning.reading import split_users
 from latentbandits.learning.rewards import TransformedLearner, choose_family
 
 GENERATED = ("gaussian", "bernoulli", "poisson", "exponential", "categorical")

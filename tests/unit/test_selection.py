@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from latentbandits.learning.arms.learner import ArmsLearner
-from latentbandits.learning.fitting import split_users
 from latentbandits.learning.generate import generate_arms, generate_ratings
 from latentbandits.learning.learners import LEAST_NATS, Candidate, fewest_states, vetoed
 from latentbandits.learning.linear import learner as learner_module
 from latentbandits.learning.linear.learner import LinearLearner, lowest_rank
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
+from latentbandits.learning.reading import split_users
 from latentbandits.models.linear.logistic import LogisticLinear
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from latentbandits import load
 from latentbandits.cli import main
-from latentbandits.learning.fitting import split_users
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.mixture import fit_mixture
+from latentbandits.learning.reading import split_users
 from latentbandits.learning.rewards import choose_family
 from latentbandits.models import checks, registry
 from latentbandits.models.arms import dirichlet

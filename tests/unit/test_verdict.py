@@ -7,19 +7,17 @@ import pytest
 
 from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.learning import fit, fitting, save_fit
-from latentbandits.learning.assess import comparisons, verdict
+from latentbandits.learning.assess import comparisons, tournament
 from latentbandits.learning.assess.replay import Replay
 from latentbandits.learning.assess.report import doubts
-from latentbandits.learning.assess.verdict import (
-    Judgement,
-    Lead,
-    Simulated,
+from latentbandits.learning.assess.tournament import (
     judge_policies,
     judge_saved,
     paired_regrets,
     unjudged,
     value_of_state,
 )
+from latentbandits.learning.assess.verdict import Judgement, Lead, Simulated
 from latentbandits.learning.backends.backend import summary_of
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.learners import Candidate, Learned, align, judge
@@ -372,7 +370,7 @@ def test_fit_judges_what_is_written(truth, fitted, monkeypatch):
     def write_badly(model, catalogue=None, notes=None):
         return model_files(ruined(model), catalogue, notes)
 
-    monkeypatch.setattr(verdict, "model_files", write_badly)
+    monkeypatch.setattr(tournament, "model_files", write_badly)
     options = {"kind": "arms", "rewards": "gaussian", "states": 3}
     actual = fit(kept, **options, bootstrap=0)
     assert actual.report["judgement"]["verdict"] == "harms"
@@ -384,7 +382,7 @@ def test_the_judged_model_is_widened_like_the_written_one(truth, monkeypatch):
     """The planted bug: a bootstrap that differs by so much that the model knows nothing."""
     kept, _ = split(truth.log)
     judged_models = []
-    play = verdict.judge_policies
+    play = tournament.judge_policies
 
     def recorded(learned, *arguments, **options):
         judged_models.append(learned.model)
@@ -411,7 +409,7 @@ def test_few_users_are_judged_once_more_by_models_that_have_not_seen_them(truth,
     """The planted bug: a part that is judged by a model of all users."""
     kept, _ = split(truth.log)
     seen = []
-    play = verdict.judge_policies
+    play = tournament.judge_policies
 
     def recorded(learned, kept_users, held_out, **options):
         seen.append(
@@ -540,7 +538,8 @@ def test_states_that_few_users_cannot_prove_are_proven_by_further_users(monkeypa
 
 def test_states_are_kept_where_they_predict_better():
     lead = {10: Estimate(0.0, 0.01), 20: Estimate(-0.009, 0.01)}
-    equal = comparisons.StateComparison(3, Estimate(0.1, 0.1), preferred=False, leads=lead)
+    nats = Estimate(0.1, 0.1)
+    equal = comparisons.StateComparison(3, nats, False, lead, one=None, several=None)
     assert equal.takes_one
     known = equal._replace(preferred=True)
     assert not known.takes_one

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from latentbandits.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from latentbandits.learning.assess.verdict import judge_saved as judge_saved
+    from latentbandits.learning.assess.tournament import judge_saved as judge_saved
     from latentbandits.learning.fit_options import FitOptions as FitOptions
     from latentbandits.learning.fitting import Fit as Fit
     from latentbandits.learning.fitting import fit as fit
@@ -32,7 +32,7 @@ __getattr__, __dir__ = lazy_exports(
         "fit": "latentbandits.learning.fitting",
         "fit_mixture": "latentbandits.learning.mixture",
         "fit_spectral": "latentbandits.learning.mixture",
-        "judge_saved": "latentbandits.learning.assess.verdict",
+        "judge_saved": "latentbandits.learning.assess.tournament",
         "load_report": "latentbandits.learning.save",
         "read_log": "latentbandits.learning.logs.rows",
         "save_fit": "latentbandits.learning.save",

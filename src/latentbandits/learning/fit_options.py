@@ -26,6 +26,7 @@ from latentbandits.learning.logs.tables import (
     TextFormat,
     check_one_of,
     column_names,
+    parts_of,
     read_table,
 )
 from latentbandits.learning.rewards import TRANSFORMS, Transform
@@ -314,8 +315,7 @@ def default_features(log: Log | TableSource, text_format: TextFormat) -> list[st
     """Return ["features"] for exports of a service whose requests send features, else []."""
     if isinstance(log, Log):
         return []
-    parts = log if isinstance(log, (list, tuple)) else [log]
-    for part in parts:
+    for part in parts_of(log):
         names = column_names(part)
         if DECISION not in names or FEATURES not in names:
             return []

@@ -1,66 +1,55 @@
 """Learn a model from a log in three stages: read its users, learn, and assess what was learned.
 
-`read_users` numbers and sums the users of a log, and holds some of them out. `learn` chooses a
-model on the first half of the held-out users, learns it without and with held-out users, and adds
-its uncertainty. `assess` judges the model on the other half, and reports on it.
+`read_users` (`reading.py`) numbers and sums the users of a log, and holds some of them out.
+`learn` chooses a model on the first half of these, learns it without and with them, and adds its
+uncertainty. `assess` judges the result on the other half, and reports on it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from latentbandits.learning import user_hash
-from latentbandits.learning.arms.learner import LARGE, ArmsLearner
+from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.arms.mixture import earlier_means
 from latentbandits.learning.assess import report, report_tables
 from latentbandits.learning.assess.comparisons import (
     FACTORISATION,
+    NOT_TRIED,
     ONE_STATE,
     SAMPLED_USERS,
+    DynamicsChoice,
     KindChoice,
     StateComparison,
     arms_of_sample,
+    choose_dynamics,
     choose_kind,
     compare_with_one_state,
     evidence_of_states,
     factorise,
+    learn_choices,
     learn_one_state,
 )
-from latentbandits.learning.assess.list_replay import ListRounds
-from latentbandits.learning.assess.replay import Playing, Replay
+from latentbandits.learning.assess.replay import Replay
 from latentbandits.learning.assess.report import cautions
-from latentbandits.learning.assess.verdict import (
+from latentbandits.learning.assess.tournament import (
     judge_policies,
     popular_averages,
     saved_and_loaded,
     unjudged,
 )
-from latentbandits.learning.attributes.encoding import EncodedLog, UserAttributes, encode_log
 from latentbandits.learning.attributes.gate import attribute_gain, choose_states, learn_gate
-from latentbandits.learning.attributes.items import ItemTable, learn_items, read_items
+from latentbandits.learning.attributes.items import learn_items
 from latentbandits.learning.attributes.regression import RowLearner
-from latentbandits.learning.backends.backend import AnyLog, Engine, Without, engine_of
-from latentbandits.learning.backends.opening import Interactions, opened
-from latentbandits.learning.dynamics import NOT_TRIED, DynamicsChoice, choose_dynamics
+from latentbandits.learning.backends.backend import Engine, engine_of
 from latentbandits.learning.fit_options import (
     FitOptions,
     Form,
-    attribute_columns,
-    check_kind,
-    check_no_other_kind,
-    check_rewards,
     check_sizes,
-    default_features,
-    first_row,
     kinds_of,
-    with_lists,
 )
 from latentbandits.learning.learners import (
     Candidate,
@@ -77,38 +66,23 @@ from latentbandits.learning.learners import (
     widened,
 )
 from latentbandits.learning.linear.learner import LinearLearner
-from latentbandits.learning.lists import ClickChoice, choose_click_model, number_lists
 from latentbandits.learning.logs.rows import (
-    Duplicates,
     Log,
-    check_duplicates,
     make_family,
 )
 from latentbandits.learning.logs.tables import LogError, TableSource
+from latentbandits.learning.reading import Part, Users, further_parts, read_users
 from latentbandits.learning.rewards import (
     FamilyChoice,
-    Transform,
     Transformed,
     TransformedLearner,
     choose_family,
-    has_propensities,
-    learn_choices,
-    without_outliers,
 )
 from latentbandits.models.artefacts import Catalogue
-from latentbandits.models.attributes.columns import Encoder
-from latentbandits.models.checks import positive_count
 from latentbandits.models.clicks import ClickModel
-from latentbandits.models.protocol import with_defaults
 from latentbandits.models.shown import StateRewards, model_line
 from latentbandits.report.notebook import Shown, plural
 from latentbandits.report.report import Progress, Silent, Table
-
-CHOSEN_ON = 2_000_000
-"""Size of the sample of rewards for choices and bootstrap, if a log has more than LARGE."""
-
-QUICK_ON = 100_000
-"""Size of this sample for a quick fit, if a log has more."""
 
 QUICK_POLICIES = ("mmGreedy", "mmBayesUCB(quantile=0.7)")
 """The policies on the model that a quick fit plays: one that does not explore, and one that does.
@@ -116,11 +90,6 @@ Without exploring, users may be shown for ever what all of them like a little.""
 
 HELD_APART = 2
 """Number of states that are held apart and tried, where the learner chose one state."""
-
-HELD_OUT = 0.3
-MOST_HELD_OUT = 2_000
-"""The share of users that are held out, and their largest number: half of them for choices, half
-for the verdict."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -211,144 +180,6 @@ def fit(
     return Fit(result.written.model, result.catalogue, content, clicks)
 
 
-# Stage one: the log as numbered, summed users.
-
-
-class Users(NamedTuple):
-    """The users of a log, ready to be learned from; rewards of a pair are merged as requested."""
-
-    everyone: Engine
-    kept: Engine  # without the held-out users
-    split: Split  # for choices: the kept users, or a sample of many, and half of the held-out ones
-    judging: Log  # the other half of the held-out users, for the verdict
-    attributes: UserAttributes | None  # of users
-    rows: Encoder | None  # of the features of rows
-    items: ItemTable | None
-    confoundable: bool  # whether the log lacks propensities
-    about: dict[str, Any]  # what the report says about the log
-    shown: ClickChoice | None = None  # how users look at lists; None: actions are shown alone
-
-    @property
-    def lists(self) -> ListRounds | None:
-        """The lists that rounds of replay show; None: single actions."""
-        return None if self.shown is None else self.shown.rounds
-
-    def playing(self, options: FitOptions, learned: Learned) -> Playing:
-        """Return how users are played.
-
-        A quick fit plays each user once if beliefs are particles, which take longer than all the
-        rest.
-        """
-        once = options.quick and with_defaults(learned.model).is_sampled
-        return Playing(self.lists, 1 if once else None, self.split.seed, self.split.progress)
-
-
-@contextmanager
-def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> Iterator[Users]:
-    """Read a log and hold users out; scratch files are removed afterwards."""
-    if options.bootstrap:
-        positive_count("bootstrap", options.bootstrap)
-    options = with_lists(options, log)
-    if not options.features:
-        options = replace(options, features=default_features(log, options.text_format))
-    if options.features:
-        check_no_other_kind(options.kind, options.rank, options.transform, options.item_features)
-    elif options.kind != "auto":
-        options.check(check_kind(options.kind))
-    more = attribute_columns(options.user_features, options.features, options.user, options.reward)
-    with opened(log, replace(options, more=more), bar) as opened_log:
-        # Only a log that fits into memory is read again to name the row of a bad reward.
-        source = log if opened_log.engine.name == "memory" else opened_log.engine
-        check_rewards(opened_log.engine.summary, source, options)
-        engine, far, shown = opened_log.engine, None, None
-        if options.list is not None and opened_log.read is not None:
-            engine, shown = _in_lists(opened_log.read, options, bar)
-        if _may_have_outliers(options, engine):
-            engine, far = without_outliers(engine, options.seed)
-        encoded = EncodedLog(engine)
-        if options.user_features or options.features:
-            encoded = encode_log(engine, options.user_features, options.features, options.action)
-        raw = encoded.log
-        items = None
-        if options.item_features is not None:
-            items = read_items(options.item_features, options.action, raw.action_ids)
-        merge: Duplicates = "keep" if options.duplicates == "auto" else options.duplicates
-        merged = partial(Log.merged, duplicates=check_duplicates(merge))
-        everyone = raw if merge == "keep" else raw.mapped(merged)
-        kept, held_out, *_ = split_users(everyone, options.seed)
-        few = few_users(kept, options.seed, quick=options.quick)
-        about: dict[str, Any] = {
-            "engine": opened_log.report() | {"users_chosen_on": few.n_users},
-            "log": report.of_log(raw.summary, merge) | report.of_unrewarded(opened_log.read),
-            "lists": None if shown is None else shown.report(),
-            "warnings": [],
-        }
-        if far is not None:
-            about["warnings"] = [far.warning(first_row(source, options, far.outside))]
-        choosing, judging = halves_of(held_out, kept, options.seed)
-        split = Split(few, choosing, options.seed, bar)
-        confoundable = not has_propensities(log)
-        yield Users(
-            everyone, kept, split, judging, encoded.users, encoded.rows, items, confoundable, about,
-            shown,
-        )  # fmt: skip
-
-
-def _in_lists(read: Interactions, options: FitOptions, bar: Progress) -> tuple[Engine, ClickChoice]:
-    """Return the observed rows of a log of lists, and how its users look at lists."""
-    assert options.list is not None
-    assert options.position is not None
-    log = number_lists(read.log, options.list, options.position)
-    log, choice = choose_click_model(log, options, bar)
-    if options.unrewarded is None:
-        choice.about["not_observed"] += read.n_unrewarded
-    if choice.family is not None:
-        _check_positions(options)
-    if not (options.features or options.user_features):
-        log = replace(log, beside=None)
-    return engine_of(log), choice
-
-
-def _check_positions(options: FitOptions) -> None:
-    """Refuse options that a model of clicks at positions does not have."""
-    wrong = {
-        "rewards": options.rewards not in ("auto", "bernoulli"),
-        "kind": options.kind == "linear",
-        "transform": options.transform is not None,
-        "method": options.method != "em",
-        "features": bool(options.features),
-        "user_features": bool(options.user_features),
-        "item_features": options.item_features is not None,
-    }
-    for name, refused in wrong.items():
-        if refused:
-            raise LogError(
-                f"the click model positions learns bernoulli arms; {name} {getattr(options, name)} "
-                "is not for it: leave it out, or take --click-model each or cascade"
-            )
-
-
-def _may_have_outliers(options: FitOptions, log: Engine) -> bool:
-    """Return whether rewards may be modelled as Gaussian arms, whose noise is not given."""
-    gaussian = options.rewards in ("auto", "gaussian") and options.transform is None
-    arms = not options.features and "arms" in kinds_of(options.kind, log, options.check)
-    return gaussian and arms and options.noise is None
-
-
-def halves_of(held_out: Log, kept: Engine, seed: int) -> tuple[Log, Log]:
-    """Return the held-out users for choices, and those for the verdict.
-
-    If a half has no action in common with the kept users, both are all held-out users.
-    """
-    first = np.zeros(held_out.n_users, np.bool_)
-    first[user_hash.sample(held_out.keys, held_out.n_users // 2, seed)] = True
-    halves = tuple(held_out.of_users(np.flatnonzero(half)) for half in (first, ~first))
-    known = kept.action_counts > 0
-    if not all(known[half.actions].any() for half in halves):
-        return held_out, held_out
-    return halves[0], halves[1]
-
-
 # How long it will take.
 
 MEASURED_ON = 5_000
@@ -377,7 +208,7 @@ def expected_seconds(users: Users, options: FitOptions) -> float | None:
     features of rows, for kinds that another package registered, and for logs too small to learn
     from a part.
     """
-    clicks = _are_clicks(users.everyone, options.transform)
+    clicks = _are_clicks(users, options)
     kinds = kinds_of(options.kind, users.everyone, options.check)
     if users.rows is not None or not set(kinds) <= set(LEARNINGS):
         return None
@@ -530,8 +361,7 @@ def _select_kind(users: Users, options: FitOptions) -> Choice:
             return replace(choice, selection=joint, comparison=None)
     if others:
         if options.transform is None:
-            rival, _ = _learner(users, "linear", options)
-            assert isinstance(rival, LinearLearner)
+            rival = _linear_learner(users, options)
             kinds = arms_of_sample(choice.selection, rival, users.split, options.wanted_states)
             if kinds is not None:
                 return replace(choice, kinds=kinds)
@@ -561,85 +391,92 @@ def _let_move(choice: Choice, users: Users, options: FitOptions) -> Choice:
 def _select(users: Users, form: Form, options: FitOptions) -> Choice:
     """Choose the settings of the model, whether rewards are transformed, and if states pay."""
     learner, families = _learner(users, form, options)
-    wanted, split = options.wanted_states, users.split
-    steps: tuple[Step, ...] = ()
-    if options.transform is None:
-        selection = learner.select(split, wanted)
-    else:
-        changed = TransformedLearner(learner, options.transform)
-        selection = changed.select(split, wanted)
-        plain = learner.select(split, (selection.chosen.n_states,))
-        step = try_step(
-            f"transform {options.transform}", plain.judged.by_user(), selection.judged.by_user()
-        )
-        steps = (step,)
-        if step.used:
-            learner = changed
-        else:
-            selection = plain if wanted else learner.select(split, None)
-    if users.attributes is not None and wanted is None:
-        selection = choose_states(learner, selection, split)
-    one_state = learn_one_state(learner, selection, split)
-    comparison, asked = None, wanted is not None or users.attributes is not None
-    if one_state is selection and not asked and isinstance(learner, ArmsLearner):
-        found = _held_apart(learner, selection, users, options)
-        if found is not None:
-            one_state, selection, comparison = found
-    elif one_state is not selection:
-        playing = users.playing(options, selection.learned)
-        comparison = compare_with_one_state(one_state, selection, split.held_out, playing)
-        # Users' attributes and explicit requests are reasons for states that rewards alone are not.
-        if not asked and comparison.takes_one:
-            one_state, selection, comparison = _by_further_users(
-                one_state, selection, comparison, users, options
-            )
-            if comparison.takes_one:
-                selection = _with_row(selection, one_state)
+    learner, selection, steps = _transform_if_better(learner, users.split, options)
+    if users.attributes is not None and options.wanted_states is None:
+        selection = choose_states(learner, selection, users.split)
+    one_state, selection, comparison = _one_or_several(learner, selection, users, options)
     if families is not None:
         selection = replace(selection, warnings=families.warnings + selection.warnings)
     return Choice(form, selection, families, steps, one_state, comparison)
 
 
-def _by_further_users(
-    one_state: Selection,
-    several: Selection,
-    comparison: StateComparison,
-    users: Users,
-    options: FitOptions,
-) -> tuple[Selection, Selection, StateComparison]:
-    """Return both choices with models learned without each part of further users, and evidence."""
-    parts = further_parts(users, options)
-    one_state, several = (
-        _learn_without(parts, choice, options.seed) for choice in (one_state, several)
+def _transform_if_better(
+    learner: Learner, split: Split, options: FitOptions
+) -> tuple[Learner, Selection, tuple[Step, ...]]:
+    """Return the learner and its choice, of transformed rewards if asked for and no worse."""
+    wanted = options.wanted_states
+    if options.transform is None:
+        return learner, learner.select(split, wanted), ()
+    changed = TransformedLearner(learner, options.transform)
+    selection = changed.select(split, wanted)
+    plain = learner.select(split, (selection.chosen.n_states,))
+    step = try_step(
+        f"transform {options.transform}", plain.judged.by_user(), selection.judged.by_user()
     )
-    nats, preferred = evidence_of_states(one_state, several, [part.users for part in parts])
-    return one_state, several, comparison._replace(nats=nats, preferred=preferred)
+    if step.used:
+        return changed, selection, (step,)
+    return learner, plain if wanted else learner.select(split, None), (step,)
+
+
+def _one_or_several(
+    learner: Learner, selection: Selection, users: Users, options: FitOptions
+) -> tuple[Selection, Selection, StateComparison | None]:
+    """Return the choice with one state, the choice between it and `selection`, and the comparison.
+
+    Users' attributes and explicit requests are reasons for states that rewards alone are not.
+    """
+    one_state = learn_one_state(learner, selection, users.split)
+    asked = options.wanted_states is not None or users.attributes is not None
+    if one_state is selection:
+        comparison = None if asked else _held_apart(learner.apart(), selection, users, options)
+        if comparison is None:
+            return one_state, selection, None
+        return comparison.one, _with_row(comparison.one, comparison.several), comparison
+    playing = users.playing(options, selection.learned)
+    comparison = compare_with_one_state(one_state, selection, users.split.held_out, playing)
+    if asked or not comparison.takes_one:
+        return one_state, selection, comparison
+    comparison = _by_further_users(comparison, users, options)
+    one_state, selection = comparison.one, comparison.several
+    if comparison.takes_one:
+        selection = _with_row(selection, one_state)
+    return one_state, selection, comparison
+
+
+def _by_further_users(
+    comparison: StateComparison, users: Users, options: FitOptions
+) -> StateComparison:
+    """Return the comparison by further users too, by models learned without each part of them."""
+    parts = further_parts(users, options)
+    one, several = (
+        _learn_without(parts, choice, options.seed)
+        for choice in (comparison.one, comparison.several)
+    )
+    nats, preferred = evidence_of_states(one, several, [part.users for part in parts])
+    return comparison._replace(nats=nats, preferred=preferred, one=one, several=several)
 
 
 def _held_apart(
-    learner: ArmsLearner, one_state: Selection, users: Users, options: FitOptions
-) -> tuple[Selection, Selection, StateComparison] | None:
-    """Return one state, several states that are held apart, and their comparison.
+    apart: Learner | None, one_state: Selection, users: Users, options: FitOptions
+) -> StateComparison | None:
+    """Return the comparison of one state with several states that are held apart.
 
     None if nothing speaks for several states. Two results would: rewards of users for choices and
     of further users are clearly more probable under several states; or log evidence is higher, and
     one state is worse in replay. In a quick fit nothing is held apart.
     """
-    if options.quick:
+    if options.quick or apart is None:
         return None
     with suppress(LogError):  # there are fewer users than states
-        apart = learner.apart()
         alone, several = (apart.select(users.split, (n,)) for n in (1, HELD_APART))
         higher = apart.choose((alone.chosen, several.chosen)) is several.chosen
         nats, _ = evidence_of_states(one_state, several)
         if several.learned.model.n_states > 1 and (higher or nats.mean > 0):
             playing = users.playing(options, several.learned)
             comparison = compare_with_one_state(one_state, several, users.split.held_out, playing)
-            one_state, several, comparison = _by_further_users(
-                one_state, several, comparison, users, options
-            )
+            comparison = _by_further_users(comparison, users, options)
             if comparison.preferred or (higher and not comparison.takes_one):
-                return one_state, _with_row(one_state, several), comparison
+                return comparison
     return None
 
 
@@ -656,8 +493,7 @@ def _with_row(selection: Selection, other: Selection) -> Selection:
 
 def _learner(users: Users, form: Form, options: FitOptions) -> tuple[Learner, FamilyChoice | None]:
     """Return the learner of a kind of model; of arms, with the family of their rewards."""
-    rewards, transform = options.rewards, options.transform
-    everyone = users.everyone
+    transform, everyone = options.transform, users.everyone
     if form == "arms":
         families = _family(users, options)
         family = families.family
@@ -668,16 +504,18 @@ def _learner(users: Users, form: Form, options: FitOptions) -> tuple[Learner, Fa
         if options.earlier is not None:
             known = earlier_means(*options.earlier, everyone.action_ids)
         return ArmsLearner(family, method=options.method, earlier=known), families
-    clicks = rewards == "bernoulli" or (rewards == "auto" and _are_clicks(everyone, transform))
     if users.rows is not None:
-        return RowLearner(users.rows, clicks), None
-    linear = LinearLearner(
+        return RowLearner(users.rows, _are_clicks(users, options)), None
+    return _linear_learner(users, options), None
+
+
+def _linear_learner(users: Users, options: FitOptions) -> LinearLearner:
+    return LinearLearner(
         reg=None if options.reg == "auto" else options.reg,
         rank=None if options.rank == "auto" else options.rank,
         noise=options.noise,
-        rewards="bernoulli" if clicks else "gaussian",
+        rewards="bernoulli" if _are_clicks(users, options) else "gaussian",
     )
-    return linear, None
 
 
 def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any]:
@@ -731,7 +569,7 @@ def assess(
     candidate = saved_and_loaded(result.candidate, result.catalogue)
     written = saved_and_loaded(result.written, result.catalogue)
     # If actions tell about states, rewards are predicted given them, as they were logged.
-    log_actions = getattr(result.choice.selection.learned.fitted, "log_actions", None)
+    log_actions = result.choice.selection.learned.log_actions
     scores = judge(candidate, users.judging, log_actions=log_actions)
     doubts = report.doubts(scores, users.kept.summary)
     spread = excess_spread(written, users.everyone.summary, users.everyone.action_ids)
@@ -800,31 +638,6 @@ def _replay_further(
     return tuple(replays)
 
 
-class Part(NamedTuple):
-    """Further users for the verdict, and all other users, from whom their model is learned."""
-
-    users: Log
-    others: Engine
-
-
-def further_parts(users: Users, options: FitOptions) -> tuple[Part, ...]:
-    """Return two parts of the kept users that are judged too, if few users were held out.
-
-    Each part is judged under a model learned without it, in the form that was chosen on other
-    users. There are no parts in a quick fit, and none with attributes of users, rows or items: such
-    models are judged by the held-out users alone.
-    """
-    attributes = (users.attributes, users.rows, users.items)
-    wanted = min(users.kept.n_users, MOST_HELD_OUT // 2 - users.judging.n_users)
-    if options.quick or wanted < 2 or any(part is not None for part in attributes):
-        return ()
-    rest, parts = users.kept, []
-    for _ in range(2):
-        rest, log = rest.split(wanted // 2, options.seed)
-        parts.append(Part(log, users.everyone.mapped(Without(log.keys))))
-    return tuple(parts)
-
-
 def _learn_without(parts: Sequence[Part], selection: Selection, seed: int) -> Selection:
     """Return the selection with its models that are learned without each of the parts."""
     models: list[Learned | None] = []
@@ -834,30 +647,6 @@ def _learn_without(parts: Sequence[Part], selection: Selection, seed: int) -> Se
         except ValueError:  # a cluster of these users is too small
             models.append(None)
     return replace(selection, further=tuple(models))
-
-
-def few_users(log: Engine, seed: int, *, quick: bool = False) -> Engine:
-    """Return the users that choices are made on: all, or a sample if the log is large.
-
-    The rule depends only on the numbers of users and rewards, so that all engines choose alike.
-    """
-    if log.n_events <= (QUICK_ON if quick else LARGE):
-        return log
-    wanted = QUICK_ON if quick else CHOSEN_ON
-    size = max(round(wanted * log.n_users / log.n_events), 1)
-    return engine_of(log.sample(size, seed))
-
-
-def held_out_count(n_users: int) -> int:
-    """Return how many of a log's users are held out."""
-    share = min(HELD_OUT, MOST_HELD_OUT / n_users)
-    return min(max(round(share * n_users), 1), n_users - 1)
-
-
-def split_users(log: AnyLog, seed: int) -> Split:
-    """Hold out some of the users, chosen by a hash of the id."""
-    engine = engine_of(log)
-    return Split(*engine.split(held_out_count(engine.n_users), seed), seed)
 
 
 def _family(users: Users, options: FitOptions) -> FamilyChoice:
@@ -872,11 +661,13 @@ def _family(users: Users, options: FitOptions) -> FamilyChoice:
     return choose_family(users.split._replace(kept=users.kept), requested)
 
 
-def _are_clicks(log: Engine, transform: Transform | None) -> bool:
-    """Return whether the rewards are 0 and 1, both occur, and no transform changes them."""
-    summary = log.summary.rewards
+def _are_clicks(users: Users, options: FitOptions) -> bool:
+    """Return whether rewards are modelled as clicks: as requested, or all of them are 0 and 1."""
+    if options.rewards != "auto":
+        return options.rewards == "bernoulli"
+    summary = users.everyone.summary.rewards
     binary = not summary.outside["bernoulli"].n and summary.least < summary.most
-    return binary and transform is None
+    return binary and options.transform is None
 
 
 def _learn_all(selection: Selection, log: Engine, split: Split) -> tuple[Selection, Learned]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import with_defaults
 from latentbandits.report.report import Estimate, Progress, Silent
 
+if TYPE_CHECKING:
+    from latentbandits.learning.arms.learner import FittedArms
+    from latentbandits.learning.arms.moving import MovingArms
+
 
 @dataclass(frozen=True, eq=False)
 class Learned:
@@ -30,6 +34,16 @@ class Learned:
     counts: IntArray  # (n_actions,): rewards that an action was learned from
     shrinkage: FloatArray | None = None  # (n_states,): shrinkage of the covariances
     fitted: Any = None  # data of the learner, for widening or refitting the model
+    arms: FittedArms | None = None  # the mixture behind a model of arms
+
+    @property
+    def log_actions(self) -> FloatArray | None:
+        """Log probabilities of actions `(S, A)`; None if states do not tell which are chosen."""
+        return None if self.arms is None else self.arms.log_actions
+
+    def known_rows(self, log: Log) -> Log:
+        """Return the rows of actions that were learned; rows that have features are all known."""
+        return log if log.features is not None else log.of_events(self.counts[log.actions] > 0)
 
     def rewards(self) -> FloatArray:
         """Return the mean reward of every action in every state, `(n_states, n_actions)`."""
@@ -39,8 +53,9 @@ class Learned:
 
 
 def rows_as_actions(learned: Learned, log: Log) -> tuple[Learned, Log]:
-    """Return model and log with every row as a separate action that has the row's features."""
-    assert log.features is not None
+    """Return model and log, with rows that have features as separate actions with these."""
+    if log.features is None:
+        return learned, log
     rows_log = replace(
         log,
         actions=np.arange(log.n_events),
@@ -74,7 +89,11 @@ class Split(NamedTuple):
 
 
 class Learner(Protocol):
-    """A learner of one kind of model."""
+    """A learner of one kind of model; a class of its own subclasses this one.
+
+    `apart`, `with_actions` and `moving` return the learner of a variant of the model; None if there
+    is none.
+    """
 
     def select(self, split: Split, states: States) -> Selection:
         """Fit candidates to the kept users, score them on the held-out users, and choose.
@@ -85,6 +104,7 @@ class Learner(Protocol):
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
         """Choose among candidates; those without evidence could not be fitted."""
+        return fewest_states(rows)
 
     def learn(self, log: AnyLog, chosen: Candidate, seed: int) -> Learned:
         """Learn the chosen model from all users of `log`."""
@@ -92,20 +112,37 @@ class Learner(Protocol):
     def replicates(
         self, log: AnyLog, learned: Learned, n_fits: int, seed: int
     ) -> Iterator[Replicate]:
-        """Yield fits to resampled users, for the bootstrap; their states are in any order."""
+        """Yield fits to resampled users, for the bootstrap; their states are in any order.
+
+        A learner that estimates the errors of its means otherwise yields nothing.
+        """
+        yield from ()
 
     def widened(self, learned: Learned, disagreement: Any) -> Learned:
         """Return the model with its prior widened by the variance of the replicates.
 
         That variance comes from `disagreement`.
         """
+        return learned
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of the learner, for the report."""
 
+    def apart(self) -> Learner | None:
+        """Return a learner that holds states apart."""
+        return None
+
+    def with_actions(self) -> Learner | None:
+        """Return a learner of rewards together with the hidden choice of actions."""
+        return None
+
+    def moving(self, selection: Selection, session_gap: float | None) -> MovingArms | None:
+        """Return a learner of the `selection` with a state that moves."""
+        return None
+
 
 CLEAR = 2.0
-"""Paired standard errors beyond which evidence is clearly lower."""
+"""Paired standard errors beyond which a difference is clear, in every choice of a fit."""
 
 LEAST_NATS = 2.0
 """The least difference of log evidence over all held-out users that counts in a choice."""
@@ -225,7 +262,7 @@ def try_step(name: str, before: FloatArray, after: FloatArray) -> Step:
     >>> try_step("widening", np.array([-9.0, -7.0]), np.array([-19.0, -16.0])).used
     False
     """
-    return Step(name, Estimate.from_values(after - before), not clearly_below(after, before, CLEAR))
+    return Step(name, Estimate.from_values(after - before), not clearly_below(after, before))
 
 
 def judge(
@@ -270,7 +307,7 @@ def fewest_states(rows: Sequence[Candidate]) -> Candidate:
 
 
 def vetoed(
-    row: Candidate, rows: Sequence[Candidate], errors: float, least: float = LEAST_NATS
+    row: Candidate, rows: Sequence[Candidate], errors: float = CLEAR, least: float = LEAST_NATS
 ) -> bool:
     """Return whether the evidence of `row` is clearly below the best row's."""
     best = _best(rows)
@@ -280,7 +317,7 @@ def vetoed(
 
 
 def clearly_below(
-    one: FloatArray, other: FloatArray, errors: float, least: float = LEAST_NATS
+    one: FloatArray, other: FloatArray, errors: float = CLEAR, least: float = LEAST_NATS
 ) -> bool:
     """Return whether log evidence by user is lower by more than `errors` paired standard errors.
 
@@ -290,6 +327,11 @@ def clearly_below(
     lead = other - one
     stderr = lead.std(ddof=1) / np.sqrt(len(lead)) if len(lead) > 1 else 0.0
     return bool(lead.mean() > errors * stderr and lead.sum() > least)
+
+
+def clearly_better(one: HeldOut, other: HeldOut) -> bool:
+    """Return whether the evidence of held-out users is clearly higher in `one`."""
+    return clearly_below(other.by_user(), one.by_user())
 
 
 def _best(rows: Sequence[Candidate]) -> Candidate:

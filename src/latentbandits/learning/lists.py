@@ -50,7 +50,6 @@ TOLERANCE = 1e-5
 _PASSES = 2  # over the users, for each update of the examination
 _FIRST = 0.5  # examination at which EM starts
 _LEAST, _NEWTON_STEPS = 1e-6, 5
-_CLEAR = 2.0  # paired standard errors by which another click model must explain more than `each`
 
 
 def number_lists(log: Log, list_column: str, position_column: str) -> Log:
@@ -365,8 +364,8 @@ def _compare(
     """
     held = np.zeros(log.n_users, np.bool_)
     held[user_hash.sample(log.keys, max(log.n_users // 4, 1), options.seed)] = True
-    first = np.arange(log.n_events) - log.starts[log.users] < MOST_ROUNDS
-    kept, out = (log.of_events(mark) for mark in (~held[log.users], held[log.users] & first))
+    scored = held[log.users] & (log.rounds < MOST_ROUNDS)
+    kept, out = (log.of_events(mark) for mark in (~held[log.users], scored))
     kept, out = (part.of_users(distinct(part.users)) for part in (kept, out))
     bernoulli = make_family("bernoulli", np.array([0.0, 1.0]))
     split = Split(engine_of(kept), out, options.seed, progress)
@@ -391,7 +390,7 @@ def _compare(
         lead = Estimate.from_values(scores[name] - scores["each"])
         candidates[name] = {"nats_per_user": lead.mean, "stderr": lead.stderr}
     best = max(scores, key=lambda one: scores[one].sum())
-    if best == "each" or not clearly_below(scores["each"], scores[best], _CLEAR):
+    if best == "each" or not clearly_below(scores["each"], scores[best]):
         return "each", "no other click model explains held-out users clearly better", candidates
     lead = Estimate.from_values(scores[best] - scores["each"])
     reason = f"it raises the log evidence of a held-out user by {lead:+} nats over each"

@@ -47,10 +47,6 @@ class MixtureFit:
     elbos: tuple[float, ...]  # of every pass; they never fall
     converged: bool
 
-    @property
-    def n_passes(self) -> int:
-        return len(self.elbos)
-
 
 def fit_mixture(
     log: Log,
@@ -174,8 +170,8 @@ class MomentsPass:
     """A pass that sums the moments of users with three rewards or more."""
 
     def summarise(self, partition: Log, parameters: None) -> MomentSums:
-        log = partition.of_users(np.flatnonzero(np.diff(partition.starts) >= 3))
-        weight = np.diff(log.starts).astype(np.float64)
+        log = partition.of_users(np.flatnonzero(partition.lengths >= 3))
+        weight = log.lengths.astype(np.float64)
         cell = log.users * log.n_actions + log.actions
         powers = [_totals(log, cell, log.rewards**k) for k in range(4)]
         paid = _distinct(powers[1], powers[2], powers[3], weight)

@@ -1,11 +1,11 @@
-"""Rewards of a log: errors of the record, transforms, the family, and hidden choices of actions."""
+"""Rewards of a log: transforms, the family, and errors of the record."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of, summary_of
 from latentbandits.learning.learners import (
-    CLEAR,
     Candidate,
     Disagreement,
     Learned,
@@ -33,8 +32,7 @@ from latentbandits.learning.logs.rows import (
     cells_of_values,
     make_family,
 )
-from latentbandits.learning.logs.tables import LogError, TableSource, column_names
-from latentbandits.models.arms import dirichlet
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.arms.conjugate import Learnable
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.composed.transformed import Log1pRewards, SqrtRewards, TransformedRewards
@@ -62,7 +60,7 @@ class Transformed:
 
 
 @dataclass(frozen=True, eq=False)
-class TransformedLearner:
+class TransformedLearner(Learner):
     """A learner of f(r): it takes logs of original rewards and returns models of them."""
 
     learner: Learner
@@ -152,7 +150,6 @@ def smearing(kind: type[TransformedRewards], inner: Learned, log: AnyLog) -> Flo
 MOST_USERS = 2_000
 """The number of users, sampled by hash, on which families are compared."""
 
-_CLEAR = 2.0  # paired standard errors
 _STATES = (1, 2, 3, 5, 8)
 
 
@@ -204,14 +201,11 @@ class FamilyChoice:
         }
 
 
-def choose_family(
-    split: Split, requested: Rewards | None = None, finer: float = 1.0
-) -> FamilyChoice:
+def choose_family(split: Split, requested: Rewards | None = None) -> FamilyChoice:
     """Choose the family of the rewards, or compare the `requested` family with the others.
 
     Rewards that are all 0 or 1 are Bernoulli. A requested family is always returned, with a warning
-    if another family is better by more than two paired standard errors. Cells are narrower than the
-    recording resolution by the factor `finer`.
+    if another family is better by more than two paired standard errors.
     """
     rewards = split.kept.summary.rewards + summary_of(split.held_out).rewards
     if not rewards.outside["bernoulli"].n and requested in (None, "bernoulli"):
@@ -227,7 +221,7 @@ def choose_family(
         ((name, family),) = possible.items()
         return FamilyChoice(name, "the only family that takes these rewards", family)
     split.progress.start("comparing reward families", len(possible) + len(transforms))
-    cells = cells_of_values(rewards.values, rewards.off_lattice)._replace(finer=finer)
+    cells = cells_of_values(rewards.values, rewards.off_lattice)
     pairs: list[tuple[Learnable, Transform | None]] = [(one, None) for one in possible.values()]
     for transform in transforms:
         units = TRANSFORMS[transform].forward(np.asarray(few.rewards))
@@ -298,7 +292,7 @@ def _recommended(contenders: Sequence[Contender], best: Contender) -> Transform 
 
 
 def _clearly_below(one: Contender, other: Contender) -> bool:
-    return clearly_below(one.by_user, other.by_user, _CLEAR)
+    return clearly_below(one.by_user, other.by_user)
 
 
 # Rewards that are errors of the record, such as 1e9 among scores: found, set aside and named.
@@ -383,14 +377,9 @@ class TailPass:
         distance = bulk.distance(partition)
         far = distance > FAR
         near = int(((distance > NEAR) & ~far).sum())
-        counts = _by_action(partition)
-        example = ""
-        if far.any():
-            event = int(far.argmax())
-            user = partition.user_ids[partition.users[event]]
-            action = partition.action_ids[partition.actions[event]]
-            example = f"{partition.rewards[event]:g}, of user {user} for action {action}"
-        return Tail(near, _by_action(partition, far.astype(np.float64)), counts, example)
+        counts = partition.by_action()
+        example = partition.reward_text(int(far.argmax())) if far.any() else ""
+        return Tail(near, partition.by_action(far.astype(np.float64)), counts, example)
 
 
 @dataclass(frozen=True, eq=False)
@@ -459,8 +448,8 @@ def bulk_of(log: Log) -> Bulk | None:
         weight = (FREEDOM + 1) / (FREEDOM + (offset / scale) ** 2)
         scale = float(np.sqrt((weight * offset**2).sum() / weight.sum()))
         overall = float((weight * rewards).sum() / weight.sum())
-        location = (_by_action(log, weight * rewards) + _POOLED * overall) / (
-            _by_action(log, weight) + _POOLED
+        location = (log.by_action(weight * rewards) + _POOLED * overall) / (
+            log.by_action(weight) + _POOLED
         )
     return Bulk(location, scale)
 
@@ -473,7 +462,7 @@ def _predicts_better(log: Log) -> bool:
     half = np.arange(log.n_users) % 2
     halves = [log.of_users(np.flatnonzero(half == i)) for i in (0, 1)]
     return any(
-        clearly_below(*_log_densities(one, other), _CLEAR)
+        clearly_below(*_log_densities(one, other))
         for one, other in (halves, halves[::-1])
         if other.n_events
     )
@@ -484,9 +473,9 @@ def _log_densities(known: Log, other: Log) -> tuple[FloatArray, FloatArray]:
     from scipy.special import gammaln
 
     bulk = bulk_of(known)
-    counts = _by_action(known)
+    counts = known.by_action()
     rewards = np.asarray(known.rewards)
-    mean = (_by_action(known, rewards) + _POOLED * rewards.mean()) / (counts + _POOLED)
+    mean = (known.by_action(rewards) + _POOLED * rewards.mean()) / (counts + _POOLED)
     variance = max(float(((rewards - mean[known.actions]) ** 2).mean()), 1e-300)
     new = np.asarray(other.rewards)
     normal = log_normal_density(new - mean[other.actions], np.asarray(variance))
@@ -499,232 +488,3 @@ def _log_densities(known: Log, other: Log) -> tuple[FloatArray, FloatArray]:
     sums = [np.bincount(other.users, values, minlength=other.n_users) for values in
             (normal, student)]  # fmt: skip
     return sums[0].astype(np.float64), sums[1].astype(np.float64)
-
-
-def _by_action(log: Log, values: FloatArray | None = None) -> FloatArray:
-    return np.bincount(log.actions, values, minlength=log.n_actions).astype(np.float64)
-
-
-# Learn from a log whose actions were chosen by something that the log does not hold.
-#
-# If the choice of actions depended on earlier rows alone, it tells nothing about a user's state
-# beyond them. If whoever chose saw more, users of a state were shown other actions than users of
-# another one, and the average reward of an action is that of the users it was chosen for. The
-# mixture of arms then gets a second emission: actions of a user of state s have probabilities
-# rho[s] ~ Dirichlet, so that a user's log responsibility of state s is
-#
-#     E[log pi_s] + sum_a N[u, a] . E[eta(theta[s, a])] + n[u, a] E[log rho[s, a]] + ...
-#
-# with n[u, a] the number of a user's rows. The emission is one more statistic of the reward family,
-# the number one, so that the learner of arms needs no other change. It serves to learn only: the
-# written model has no rho, because online the policy chooses the actions.
-
-PROPENSITIES = ("propensity", "propensity_score", "probability", "pscore")
-"""Columns of a log that hold the probability of the chosen action."""
-
-WARNING = (
-    "users were shown actions by something that the log does not hold and that tells about their "
-    "rewards: averages of actions are those of the users they were chosen for. The model was "
-    "learned with that in mind, but log the probability of every choice (propensity), or what it "
-    "was made by (--features, --user-features)"
-)
-
-_DEPENDS = 4.0  # standard deviations of the statistic beyond which actions depend on users
-
-
-@dataclass(frozen=True, eq=False)
-class WithActions(Learnable):
-    """A reward family in which each state also has its probabilities rho of choosing actions.
-
-    An action has the hyperparameters of its rewards, then its entry of the Dirichlet prior of rho.
-    """
-
-    rewards: Learnable
-
-    def __post_init__(self) -> None:
-        for name in ("family_name", "known"):  # for the report
-            object.__setattr__(self, name, getattr(self.rewards, name))
-
-    @classmethod
-    def for_rewards(cls, rewards: FloatArray) -> Self:
-        raise ValueError("actions are no family of rewards")
-
-    @classmethod
-    def outside(cls, rewards: FloatArray) -> BoolArray:
-        return np.zeros(rewards.shape, np.bool_)
-
-    @classmethod
-    def takes(cls) -> str:
-        return "numbers"
-
-    def statistic(self, reward: FloatArray) -> FloatArray:
-        inner = self.rewards.statistic(reward)
-        return np.concatenate([inner, np.ones((*inner.shape[:-1], 1))], axis=-1)
-
-    def log_base_measure(self, reward: FloatArray) -> FloatArray | float:
-        return self.rewards.log_base_measure(reward)
-
-    def squares(self, reward: FloatArray) -> FloatArray:
-        return self.rewards.squares(reward)
-
-    @property
-    def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
-        counting, paying = self.rewards.counts_and_sums
-        return np.append(counting, 0.0), np.append(paying, 0.0)
-
-    @property
-    def n_parameters(self) -> int:
-        return self.rewards.n_parameters
-
-    def statistics_of_means(self, counts: FloatArray, means: FloatArray) -> FloatArray:
-        inner = self.rewards.statistics_of_means(counts, means)
-        return np.concatenate([inner, counts[..., None]], axis=-1)
-
-    def centre(self, totals: FloatArray) -> FloatArray:
-        """Return the mean statistics; the last is the share of an action among rows, times A."""
-        share = (totals[:, -1:] + 1.0) / (totals[:, -1:] + 1.0).mean()
-        return np.concatenate([self.rewards.centre(totals[:, :-1]), share], axis=-1)
-
-    def prior(self, centre: FloatArray, strength: FloatArray) -> FloatArray:
-        """Return the prior; the part for rho is worth one row for each action."""
-        inner = self.rewards.prior(centre[:, :-1], strength)
-        shares = np.broadcast_to(centre[:, -1:], (*inner.shape[:-1], 1))
-        return np.concatenate([inner, shares], axis=-1)
-
-    def log_normaliser(self, phi: FloatArray) -> FloatArray:
-        return self.rewards.log_normaliser(phi[..., :-1])
-
-    def expected(self, phi: FloatArray) -> FloatArray:
-        return self.rewards.expected(phi[..., :-1])
-
-    def coefficients(self, phi: FloatArray, noise: FloatArray) -> FloatArray:
-        inner = self.rewards.coefficients(phi[..., :-1], noise)
-        return np.concatenate([inner, dirichlet.expected_log(phi[..., -1])[..., None]], axis=-1)
-
-    def posterior(self, prior: FloatArray, sums: FloatArray, noise: FloatArray) -> FloatArray:
-        inner = self.rewards.posterior(prior[..., :-1], sums[..., :-1], noise)
-        return np.concatenate([inner, prior[..., -1:] + sums[..., -1:]], axis=-1)
-
-    def divergence(self, phi: FloatArray, prior: FloatArray) -> FloatArray:
-        """Return the divergence of the rewards' parameters plus the divergence of rho, `(R,)`."""
-        kl = dirichlet.divergence(phi[..., -1], prior[..., -1])
-        inner = self.rewards.divergence(phi[..., :-1], prior[..., :-1])
-        total: FloatArray = inner + kl.sum(axis=-1)
-        return total
-
-    def expected_log_prior(
-        self, centre: FloatArray, strength: FloatArray, phi: FloatArray
-    ) -> FloatArray:
-        return self.rewards.expected_log_prior(centre[:, :-1], strength, phi[..., :-1])
-
-    @property
-    def noise_is_free(self) -> bool:
-        return self.rewards.noise_is_free
-
-    def with_noise_by_action(self) -> Self:
-        return replace(self, rewards=self.rewards.with_noise_by_action())
-
-    def first_noise(self, totals: FloatArray, n_starts: int) -> FloatArray:
-        return self.rewards.first_noise(totals[..., :-1], n_starts)
-
-    def update_noise(
-        self, phi: FloatArray, sums: FloatArray, squares: FloatArray, noise: FloatArray
-    ) -> FloatArray:
-        return self.rewards.update_noise(phi[..., :-1], sums[..., :-1], squares, noise)
-
-    def log_constant(
-        self, totals: FloatArray, squares: FloatArray, noise: FloatArray
-    ) -> FloatArray | float:
-        return self.rewards.log_constant(totals[..., :-1], squares, noise)
-
-    def at_noise(self, noise: FloatArray) -> Self:
-        return replace(self, rewards=self.rewards.at_noise(noise))
-
-    @property
-    def unit(self) -> float:
-        return self.rewards.unit
-
-    def mean_statistic(self, phi: FloatArray) -> FloatArray:
-        return self.rewards.mean_statistic(phi[..., :-1])
-
-    def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return self.rewards.moments(phi[..., :-1])
-
-    def prior_variance(self, prior: FloatArray) -> FloatArray:
-        return self.rewards.prior_variance(prior[..., :-1])
-
-    def reward_variance(self, phi: FloatArray) -> FloatArray:
-        return self.rewards.reward_variance(phi[..., :-1])
-
-    def within(self, phi: FloatArray, strength: float) -> FloatArray:
-        return self.rewards.within(phi[..., :-1], strength)
-
-    def log_actions(self, phi: FloatArray) -> FloatArray:
-        """Return the log probability of every action in each state, `(S, A)`."""
-        log_actions: FloatArray = np.log(phi[..., -1] / phi[..., -1].sum(axis=-1, keepdims=True))
-        return log_actions
-
-    def learned(self, phi: FloatArray, variance: FloatArray, shares: FloatArray) -> Any:
-        return self.rewards.learned(phi[..., :-1], variance, shares)
-
-
-@dataclass(frozen=True, eq=False)
-class DependencePass:
-    """A pass that sums Pearson's statistic of independence of users and actions.
-
-    For a user with n rows, n[a] of them of action a, it is sum_a n[a]^2 / (n p[a]) - n, with mean
-    A - 1 and variance 2 (A - 1) (1 - 1/n) if actions do not depend on users.
-    """
-
-    def summarise(self, log: Log, share: FloatArray) -> FloatArray:
-        pair = log.users * log.n_actions + log.actions
-        pairs, counts = np.unique(pair, return_counts=True)
-        rows = np.diff(log.starts).astype(np.float64)
-        user, action = np.divmod(pairs, log.n_actions)
-        statistic = float((counts**2 / (rows[user] * share[action])).sum() - rows.sum())
-        freedom = np.count_nonzero(share) - 1
-        seen = rows[rows > 0]
-        return np.array([statistic, freedom * len(seen), 2 * freedom * (1 - 1 / seen).sum()])
-
-
-def depends_on_users(log: Engine) -> bool:
-    """Return whether one user's actions are more alike than different users' actions.
-
-    >>> from latentbandits.learning.backends.backend import engine_of
-    >>> from latentbandits.learning.generate import generate_arms
-    >>> depends_on_users(engine_of(generate_arms(300, 20, n_states=2, n_actions=3).log))
-    False
-    """
-    counts = log.action_counts.astype(np.float64)
-    statistic, mean, variance = log.fold(DependencePass(), counts / counts.sum())
-    return bool(statistic - mean > _DEPENDS * np.sqrt(variance))
-
-
-def has_propensities(log: Log | TableSource) -> bool:
-    """Return whether a table has a column of propensities.
-
-    >>> has_propensities({"user": [1], "action": ["a"], "reward": [0], "propensity": [0.5]})
-    True
-    """
-    if isinstance(log, Log):
-        return False
-    parts = log if isinstance(log, (list, tuple)) else [log]
-    return any(name.lower() in PROPENSITIES for part in parts for name in column_names(part))
-
-
-def learn_choices(selection: Selection, split: Split, states: States) -> Selection | None:
-    """Learn arms together with the choice of actions; None if that does not help.
-
-    It helps if the log probability of held-out users' rewards, given their actions and their
-    earlier rows, is higher by more than two paired standard errors.
-    """
-    learner = selection.learner
-    if not isinstance(learner, ArmsLearner) or not depends_on_users(split.kept):
-        return None
-    with_actions = replace(learner, family=WithActions(learner.family), strength=None)
-    joint = with_actions.select(split, states)
-    if not clearly_below(selection.judged.by_user(), joint.judged.by_user(), CLEAR):
-        return None
-    # Online, actions tell nothing: the model is judged without them.
-    alone = judge(joint.learned, split.held_out)
-    return replace(joint, judged=alone, warnings=(*joint.warnings, WARNING))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -32,11 +32,12 @@ from latentbandits.learning.learners import (
     Candidate,
     Disagreement,
     Learned,
+    Learner,
     Replicate,
     Selection,
     Split,
     States,
-    clearly_below,
+    clearly_better,
     try_states,
     vetoed,
 )
@@ -46,6 +47,9 @@ from latentbandits.learning.user_hash import Keys
 from latentbandits.models.arms.conjugate import Learnable
 from latentbandits.models.arms.gaussian import Gaussian
 from latentbandits.models.checks import FloatArray, positive_count
+
+if TYPE_CHECKING:
+    from latentbandits.learning.arms.moving import MovingArms
 
 Method = Literal["em", "spectral"]
 
@@ -66,11 +70,10 @@ LARGE_TOLERANCE = 1e-6
 """For logs of more than LARGE rewards: ELBO gain per user, in nats, below which ascent stops."""
 
 _FEW_USERS = 4_000  # number of users on which the evidence of a number of states is measured
-_CLEAR = 2.0  # paired standard errors by which an alternative must be better to be chosen
 
 
 @dataclass(frozen=True, eq=False)
-class ArmsLearner:
+class ArmsLearner(Learner):
     """A mixture over users of conjugate arms, fitted by variational Bayes (`mixture`).
 
     `by_action` (one noise per action of Gaussian rewards) and `strength` (of the variation within
@@ -96,6 +99,22 @@ class ArmsLearner:
         predict better.
         """
         return replace(self, pooling=APART)
+
+    def with_actions(self) -> ArmsLearner:
+        from latentbandits.learning.arms.hidden_choices import WithActions
+
+        return replace(self, family=WithActions(self.family), strength=None)
+
+    def moving(self, selection: Selection, session_gap: float | None) -> MovingArms | None:
+        """Return a learner that starts from the states that stand still, by their evidence."""
+        from latentbandits.learning.arms.moving import MovingArms
+
+        if selection.learned.log_actions is not None:
+            return None
+        family = self.family.with_noise_by_action() if self.by_action else self.family
+        rows = [row for row in selection.rows if row.fit is not None and row.n_states > 1]
+        rows.sort(key=lambda row: -_evidence(row))
+        return MovingArms(family, tuple(row.fit.mixture for row in rows), session_gap=session_gap)
 
     def select(self, split: Split, states: States) -> Selection:
         """Fit every number of states to the `kept` users, and choose by log evidence.
@@ -123,7 +142,7 @@ class ArmsLearner:
         Among candidates whose log evidence is about equal, the one with the fewest states wins.
         """
         fitted = [row for row in rows if row.evidence is not None]
-        left = [row for row in fitted if not vetoed(row, fitted, _CLEAR)]
+        left = [row for row in fitted if not vetoed(row, fitted)]
         best = max(_evidence(row) for row in left)
         return min(
             (row for row in left if _evidence(row) >= best - LEAST_NATS),
@@ -135,7 +154,7 @@ class ArmsLearner:
         log = engine_of(log)
         check_size(log, chosen.n_states)
         problem = self._problem(log)
-        start = chosen.fit.mixture if isinstance(chosen.fit, Climbed) else None
+        start = None if chosen.fit is None else chosen.fit.mixture
         fitted = finish(problem, self._climbed(problem, log, chosen.n_states, seed, start))
         if self.strength is not None:
             fitted = fitted.with_strength(self.strength)
@@ -145,8 +164,8 @@ class ArmsLearner:
         self, log: AnyLog, learned: Learned, n_fits: int, seed: int
     ) -> Iterator[Replicate]:
         """Refit to `n_fits` Poisson bootstraps of the users, all in the same passes."""
-        fitted = learned.fitted
-        assert isinstance(fitted, FittedArms)
+        fitted = learned.arms
+        assert fitted is not None
         family = fitted.family
         problem = Problem.from_log(
             family, log, n_replicates=n_fits, seed=seed, strength=self.pooling
@@ -160,11 +179,10 @@ class ArmsLearner:
             yield Replicate(means, mixture.state_prior()[i], counts[i].round().astype(np.int64))
 
     def widened(self, learned: Learned, disagreement: Disagreement) -> Learned:
-        """Return the model with at least the replicates' variance as estimation variance."""
-        fitted = learned.fitted
-        assert isinstance(fitted, FittedArms)
-        wide = fitted.widened(disagreement.variance())
-        return replace(learned, model=wide.model(), fitted=wide)
+        """Return the model with an estimation variance of at least that between the replicates."""
+        assert learned.arms is not None
+        wide = learned.arms.widened(disagreement.variance())
+        return replace(learned, model=wide.model(), arms=wide)
 
     def settings(self) -> dict[str, Any]:
         return {
@@ -242,16 +260,11 @@ class ArmsLearner:
         return replace(learner, strength=strength), fitted.with_strength(strength), best
 
     def _learned(self, log: Engine, fitted: FittedArms) -> Learned:
-        return Learned(fitted.model(), None, log.action_counts, fitted=fitted)
+        return Learned(fitted.model(), None, log.action_counts, arms=fitted)
 
 
 def _score(fitted: FittedArms, held_out: Log) -> HeldOut:
     return score(fitted.model(), held_out, log_actions=fitted.log_actions)
-
-
-def clearly_better(one: HeldOut, other: HeldOut) -> bool:
-    """Return whether the evidence of users is higher by more than two paired standard errors."""
-    return clearly_below(other.by_user(), one.by_user(), _CLEAR)
 
 
 def check_size(log: AnyLog, n_states: int) -> None:
@@ -397,13 +410,19 @@ def finish(problem: Problem, climbed: Climbed, *, most_users: int = MOST_USERS) 
 
 
 class Parameters(NamedTuple):
-    """The inputs of a pass: the mixture's broadcast, the means, and the shares."""
+    """The inputs of a pass over scores: the broadcast of the mixture, its means and shares."""
 
-    current: vb.Broadcast
+    current: Any  # what `responsibilities` or the E step of a chain needs
     means: FloatArray  # (S, A), in the units of the statistics
     shares: FloatArray  # (S,)
     counting: FloatArray  # (K,)
     paying: FloatArray  # (K,)
+
+    @classmethod
+    def of(cls, family: Learnable, mixture: Mixture, current: Any) -> Parameters:
+        """Return the inputs of one mixture (R = 1) of a family, and what its pass broadcasts."""
+        means = family.at_noise(mixture.noise[0]).mean_statistic(mixture.phi[0])
+        return cls(current, means, mixture.state_prior()[0], *family.counts_and_sums)
 
 
 class Observed(NamedTuple):
@@ -422,12 +441,10 @@ def observed(
 
     The loss is measured on `most_users` users, sampled by hash, and scaled to all users.
     """
-    family, phi = problem.family.at_noise(mixture.noise[0]), mixture.phi[0]
-    means = family.mean_statistic(phi)
-    shares = mixture.state_prior()[0]
-    parameters = Parameters(vb.broadcast(family, mixture), means, shares, *family.counts_and_sums)
+    current = vb.broadcast(problem.family.at_noise(mixture.noise[0]), mixture)
+    parameters = Parameters.of(problem.family, mixture, current)
     n_users = problem.engine.n_users
-    blocks = means.size > MOST_MEANS
+    blocks = parameters.means.size > MOST_MEANS
     sampled = None if n_users <= most_users else problem.engine.chosen_keys(most_users, seed)
     loss = problem.engine.fold(LossPass(problem.prepare, blocks, sampled), parameters)
     matrix = max(1.0, n_users / most_users) * loss

@@ -100,12 +100,12 @@ class Prepare:
         if self.n_replicates:
             weights = user_hash.bootstrap_weights(log.keys, self.n_replicates, self.seed)
             weighted = np.stack(
-                [_by_action(log, squares * weight[log.users]) for weight in weights.T]
+                [log.by_action(squares * weight[log.users]) for weight in weights.T]
             )
         base = family.log_base_measure(rewards)
         return Partition(
             _statistics(log, family.summed(rewards)),
-            _by_action(log, squares),
+            log.by_action(squares),
             float(np.broadcast_to(base, rewards.shape).sum()),
             log.keys,
             log.n_actions,
@@ -130,10 +130,6 @@ class TotalsPass:
             summed = np.asarray((partition.statistics.T @ partition.weights).T).reshape(shape)
             squares, n_users = partition.weighted_squares, partition.weights.sum(axis=0)
         return Totals(summed.swapaxes(1, 2), squares, n_users, partition.log_base)
-
-
-def _by_action(log: Log, values: FloatArray) -> FloatArray:
-    return np.bincount(log.actions, values, minlength=log.n_actions).astype(np.float64)
 
 
 def _statistics(log: Log, statistics: FloatArray) -> Any:

@@ -77,7 +77,7 @@ class ListRounds:
         >>> ListRounds(2, Each()).playable(log, share=3, most=50)
         array([1, 0])
         """
-        later = self.rounds(log, np.diff(log.starts) // 2, share, most)
+        later = self.rounds(log, log.lengths // 2, share, most)
         rounds: IntArray = np.where(later > 0, self.rounds(log, 0, share, most), 0)
         return rounds
 
@@ -88,8 +88,7 @@ class ListRounds:
         policy still has a choice in the last one, whatever it has shown: rows of one action more
         than a list has.
         """
-        place = np.arange(log.n_events) - log.starts[log.users]
-        left = place >= np.broadcast_to(told, log.n_users)[log.users]
+        left = log.rounds >= np.broadcast_to(told, log.n_users)[log.users]
         kind = self.kind(log)
         pairs, counts = np.unique(
             log.users[left] * (kind.max() + 1) + kind[left], return_counts=True
@@ -184,7 +183,7 @@ class _Offers:
         n_told: int,
         rng: np.random.Generator,
     ) -> None:
-        counts = np.diff(log.starts)[users][:, None]
+        counts = log.lengths[users][:, None]
         places = np.arange(int(counts.max()))
         self._rows = log.starts[users][:, None] + np.minimum(places, counts - 1)
         self._kinds = kind[self._rows]

@@ -26,6 +26,7 @@ from latentbandits.learning.backends.backend import AnyLog, summary_of
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
 from latentbandits.models.clicks import ClickModel, Each
+from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.policies.lists import ListDecision, decide_list, update_list
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.report.report import Estimate, Progress, Silent
@@ -49,7 +50,20 @@ ENOUGH_ROUNDS, MOST_PASSES = 40_000, 8
 SHORT = 10
 """Later rounds are played too if too few users can play this many rounds."""
 
+MOST_USERS, MOST_USERS_OF_PARTICLES = 2_000, 200
+"""Largest numbers of users that play the policies of a model."""
+
 _CHUNK = 512  # sessions that are played together
+
+
+def has_slow_beliefs(model: Any) -> bool:
+    """Return whether beliefs about users are particles: fewer users play, and none is simulated."""
+    return isinstance(model, ParticleModel)
+
+
+def most_users(model: Any) -> int:
+    """Return the largest number of held-out users that play the policies of a model."""
+    return MOST_USERS_OF_PARTICLES if has_slow_beliefs(model) else MOST_USERS
 
 
 class Player(Protocol):
@@ -282,7 +296,7 @@ def playable_rounds(
     """
     if lists is not None:
         return lists.playable(log, SHARE, most_rounds)
-    rounds: IntArray = np.minimum(np.diff(log.starts) // SHARE, most_rounds)
+    rounds: IntArray = np.minimum(log.lengths // SHARE, most_rounds)
     return rounds
 
 
@@ -423,7 +437,7 @@ def replay(
     first = play(rounds, [0] * len(chunks))
     if not later or first.horizons[-1] >= SHORT:
         return first
-    left = np.diff(log.starts)
+    left = log.lengths
     n_told = [int(left[chunk].min()) // 2 for chunk in chunks]
     told = np.zeros_like(left)
     for chunk, n in zip(chunks, n_told, strict=True):
@@ -499,7 +513,7 @@ class _Sampled:
     """The rows of each user that were not shown yet: the first `left` entries of `rows`."""
 
     def __init__(self, log: Log, users: IntArray, offered: int, rng: np.random.Generator) -> None:
-        self._left = np.diff(log.starts)[users]
+        self._left = log.lengths[users]
         places = np.arange(int(self._left.max()))
         # Entries beyond a user's rows are padding; they are never drawn.
         self._rows = log.starts[users][:, None] + np.minimum(places, self._left[:, None] - 1)

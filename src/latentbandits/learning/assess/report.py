@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.learning.arms.learner import FittedArms
 from latentbandits.learning.assess.heldout import HeldOut
 from latentbandits.learning.backends.backend import AnyLog, summary_of
 from latentbandits.learning.backends.opening import Interactions
@@ -202,8 +201,8 @@ def _parts(learned: Learned) -> dict[str, Any]:
     These are typical standard deviations, and the rewards that the variation is worth (None: no
     variation).
     """
-    fitted = learned.fitted.fitted if isinstance(learned.fitted, Learned) else learned.fitted
-    if not isinstance(fitted, FittedArms):
+    fitted = learned.arms
+    if fitted is None:
         return {"estimation": None, "within": None, "within_strength": None}
     weights = np.broadcast_to(learned.counts, fitted.estimation.shape)
     return {

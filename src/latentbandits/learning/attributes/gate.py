@@ -24,7 +24,7 @@ import numpy as np
 
 from latentbandits.learning import user_hash
 from latentbandits.learning.arms import mixture as vb
-from latentbandits.learning.arms.learner import FittedArms, finish
+from latentbandits.learning.arms.learner import finish
 from latentbandits.learning.arms.mixture import (
     SAMPLE,
     Climbed,
@@ -33,7 +33,7 @@ from latentbandits.learning.arms.mixture import (
     Problem,
     grouped_starts,
 )
-from latentbandits.learning.assess.replay import PolicyPlayer, playable_rounds, replay
+from latentbandits.learning.assess.replay import PolicyPlayer, most_users, playable_rounds, replay
 from latentbandits.learning.attributes.encoding import UserAttributes
 from latentbandits.learning.attributes.evidence import state_evidence
 from latentbandits.learning.backends.backend import AnyLog, engine_of
@@ -52,7 +52,7 @@ from latentbandits.learning.logs.rows import Log
 from latentbandits.models.attributes.parts import Gate, log_softmax, part, with_parts
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics.arrays import log_sum
-from latentbandits.models.protocol import with_defaults
+from latentbandits.models.protocol import untransformed
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.report import Estimate
 
@@ -110,11 +110,10 @@ class PrepareGate:
 
 
 @dataclass(frozen=True, eq=False)
-class GateLearner:
-    """One pass over the users: sums, and a step that never lowers the penalised evidence."""
+class GatePass:
+    """A pass over the users, which sums what a step of the gate needs."""
 
     prepare: PrepareGate
-    ridge: float
 
     def summarise(self, partition: GatePartition, parameters: GateParameters) -> GateSums:
         z, evidence = partition
@@ -124,19 +123,6 @@ class GateLearner:
         total = np.exp(weights - top).sum(axis=1, keepdims=True)
         taken = np.exp(weights - top) / total
         return gate_sums(z, taken, log_prior, top + np.log(total), parameters)
-
-    def step(self, sums: GateSums, parameters: GateParameters) -> GateParameters:
-        weights = parameters.weights
-        gram = sums.gram if parameters.gram is None else parameters.gram
-        penalty = self.ridge * np.ones(len(gram))
-        penalty[0] = 1e-9 * max(gram[0, 0], 1.0)  # intercepts are not penalised
-        slope = sums.gradient - penalty * weights
-        moved = np.linalg.solve(gram / 2 + np.diag(penalty), slope.T).T
-        return GateParameters(weights + moved, gram)
-
-    def objective(self, sums: GateSums, parameters: GateParameters) -> float:
-        """Return the penalised evidence, which a step never lowers."""
-        return sums.log_evidence - self.ridge / 2 * float((parameters.weights[:, 1:] ** 2).sum())
 
 
 def gate_sums(
@@ -152,8 +138,24 @@ def gate_sums(
     return GateSums(gradient, gram, float(log_evidence.sum()), len(z))
 
 
+def next_gate(sums: GateSums, parameters: GateParameters, ridge: float) -> GateParameters:
+    """Return the gate after a step, which never lowers the penalised evidence."""
+    weights = parameters.weights
+    gram = sums.gram if parameters.gram is None else parameters.gram
+    penalty = ridge * np.ones(len(gram))
+    penalty[0] = 1e-9 * max(gram[0, 0], 1.0)  # intercepts are not penalised
+    slope = sums.gradient - penalty * weights
+    moved = np.linalg.solve(gram / 2 + np.diag(penalty), slope.T).T
+    return GateParameters(weights + moved, gram)
+
+
+def penalty_of(gate: GateParameters, ridge: float) -> float:
+    """Return what the penalised evidence is less than the evidence."""
+    return ridge / 2 * float((gate.weights[:, 1:] ** 2).sum())
+
+
 def fit_gate(
-    learner: GateLearner, sums_at: Callable[[GateParameters], GateSums], start: GateParameters
+    sums_at: Callable[[GateParameters], GateSums], start: GateParameters, ridge: float
 ) -> GateParameters:
     """Repeat passes from `start` until a pass gains less than `_TOLERANCE` nats per user.
 
@@ -162,10 +164,10 @@ def fit_gate(
     parameters, before = start, -np.inf
     for _ in range(_MAX_PASSES):
         sums = sums_at(parameters)
-        now = learner.objective(sums, parameters)
+        now = sums.log_evidence - penalty_of(parameters, ridge)
         if now - before < _TOLERANCE * sums.n_users:
             break
-        parameters, before = learner.step(sums, parameters), now
+        parameters, before = next_gate(sums, parameters, ridge), now
     return parameters
 
 
@@ -210,8 +212,7 @@ def choose_ridge(learned: Learned, kept: AnyLog, held_out: Log) -> tuple[float, 
         scored, others = users.of_users(inside), users.of_users(~inside)
         current = start
         for ridge in RIDGES:
-            learner = GateLearner(prepare, ridge)
-            current = fit_gate(learner, partial(learner.summarise, others), current)
+            current = fit_gate(partial(GatePass(prepare).summarise, others), current, ridge)
             by_ridge[ridge][inside] = user_evidence(scored, current.weights)
     rows = []
     for ridge, evidence in by_ridge.items():
@@ -228,8 +229,8 @@ def learn_weights(
     begin = no_effect(learned, n_attributes) if start is None else GateParameters(start)
     if ridge == np.inf:
         return begin.weights
-    learner, engine = GateLearner(PrepareGate(learned), ridge), engine_of(log)
-    return fit_gate(learner, partial(engine.fold, learner), begin).weights
+    passed = partial(engine_of(log).fold, GatePass(PrepareGate(learned)))
+    return fit_gate(passed, begin, ridge).weights
 
 
 def user_evidence(part: GatePartition, weights: FloatArray) -> FloatArray:
@@ -297,8 +298,7 @@ class GatedPass:
 
 def can_refine(learned: Learned) -> bool:
     """Return whether the model is a mixture of arms of untransformed rewards."""
-    model = learned.model
-    return isinstance(learned.fitted, FittedArms) and with_defaults(model).untransformed is model
+    return learned.arms is not None and untransformed(learned.model) is learned.model
 
 
 def grouped_by_attributes(learned: Learned, log: AnyLog) -> Learned:
@@ -306,8 +306,8 @@ def grouped_by_attributes(learned: Learned, log: AnyLog) -> Learned:
 
     The other parts of the model are unchanged.
     """
-    fitted = learned.fitted
-    assert isinstance(fitted, FittedArms)
+    fitted = learned.arms
+    assert fitted is not None
     problem = Problem.from_log(fitted.family, log)
     sample = problem.engine.sample(SAMPLE, seed=0)
     mixture = grouped_starts(
@@ -318,7 +318,7 @@ def grouped_by_attributes(learned: Learned, log: AnyLog) -> Learned:
         np.random.default_rng(0),
         with_ones(sample),
     )
-    return replace(learned, fitted=replace(fitted, mixture=mixture))
+    return replace(learned, arms=replace(fitted, mixture=mixture))
 
 
 def refine(
@@ -328,23 +328,23 @@ def refine(
 
     The variation within states is unchanged, and the estimation error does not get smaller.
     """
-    fitted = learned.fitted
-    assert isinstance(fitted, FittedArms)
+    fitted = learned.arms
+    assert fitted is not None
     problem = Problem.from_log(fitted.family, log)
-    work, learner = GatedPass(PrepareGated(problem.prepare)), GateLearner(None, ridge)  # type: ignore[arg-type]
+    work = GatedPass(PrepareGated(problem.prepare))
     mixture, gate, before = fitted.mixture, GateParameters(weights), -np.inf
     for _ in range(_MOST_REFINEMENTS):
         parameters = GatedParameters(vb.broadcast(problem.family, mixture), gate)
         sums = problem.engine.fold(work, parameters)
-        penalty = ridge / 2 * float((gate.weights[:, 1:] ** 2).sum())
-        now = float(problem.bound_of_arms(mixture, sums.arms)[0]) - penalty
+        now = float(problem.bound_of_arms(mixture, sums.arms)[0]) - penalty_of(gate, ridge)
         if now - before < _REFINED * sums.gate.n_users:
             break
-        mixture, gate, before = problem.step(mixture, sums.arms), learner.step(sums.gate, gate), now
+        mixture, before = problem.step(mixture, sums.arms), now
+        gate = next_gate(sums.gate, gate, ridge)
     # The gate's shares replace those of the mixture; the order of states is unchanged.
     again = finish(problem, Climbed(mixture, np.array([now]), (), converged=True))
     again = replace(again, strength=fitted.strength).widened(fitted.estimation)
-    refined = replace(learned, model=again.model(), fitted=again)
+    refined = replace(learned, model=again.model(), arms=again)
     n_attributes = weights.shape[1] - 1
     return refined, learn_weights(refined, log, n_attributes, ridge, gate.weights)
 
@@ -356,7 +356,6 @@ def refine(
 
 _MORE_STATES = 2  # states that are tried beyond the number chosen without attributes
 _GROUPS_RIDGE = 3.0  # of states that start from groups of attributes
-_CLEAR = 2.0  # standard errors by which held-out users must confirm these states
 
 
 @dataclass(frozen=True, eq=False)
@@ -414,7 +413,7 @@ def _choose_groups(choice: GateChoice, kept: AnyLog, held_out: Log) -> GateChoic
     start = grouped_by_attributes(choice.learned, kept)
     refined, weights = refine(start, kept, choice.weights, _GROUPS_RIDGE)
     after = user_evidence(PrepareGate(refined)(held_out), weights)
-    if not clearly_below(choice.by_user, after, _CLEAR):
+    if not clearly_below(choice.by_user, after):
         return choice
     return GateChoice(refined, weights, _GROUPS_RIDGE, choice.rows, True, after, grouped=True)
 
@@ -440,8 +439,6 @@ def choose_states(learner: Learner, selection: Selection, split: Split) -> Selec
 
 ROUNDS = (1, 2, 5)
 """The rounds that the report states."""
-
-_MOST_USERS, _MOST_USERS_OF_PARTICLES = 2_000, 200
 
 
 class LearnedGate(NamedTuple):
@@ -482,7 +479,7 @@ def learn_gate(
     if not step.used:
         choice = GateChoice(candidate, nothing, np.inf, choice.rows, False, without)
     if choice.grouped:
-        learned, of_all = replace(learned, fitted=choice.learned.fitted), choice.weights
+        learned, of_all = replace(learned, arms=choice.learned.arms), choice.weights
     else:
         of_all = learn_weights(learned, log, n_attributes, choice.ridge)
     if choice.refined:
@@ -536,39 +533,30 @@ def _lead(name: str, count: str, leads: FloatArray, least: int) -> dict[str, Any
     return {name: mean, f"{name}_stderr": stderr, count: len(leads)}
 
 
-def _first_rows(log: Log, n_rows: int) -> Log:
-    return log.of_events(np.arange(log.n_events) - log.starts[log.users] < n_rows)
-
-
 def _nats(learned: Learned, weights: FloatArray, log: Log) -> dict[int, FloatArray]:
     """Return, for each of `ROUNDS`, the gain of the users who have that round."""
     z = with_ones(log)
     average = no_effect(learned, z.shape[1] - 1).weights
-    lengths = np.diff(log.starts)
 
     def gain(n_rows: int) -> FloatArray:
         if n_rows == 0:
             return np.zeros(log.n_users)
-        part = GatePartition(z, state_evidence(learned, _first_rows(log, n_rows)))
+        part = GatePartition(z, state_evidence(learned, log.of_events(log.rounds < n_rows)))
         return user_evidence(part, weights) - user_evidence(part, average)
 
-    return {t: (gain(t) - gain(t - 1))[lengths >= t] for t in ROUNDS}
+    return {t: (gain(t) - gain(t - 1))[log.lengths >= t] for t in ROUNDS}
 
 
 def _rewards(
     learned: Learned, weights: FloatArray, log: Log, policy: str, seed: int
 ) -> dict[int, FloatArray]:
     """Return, for each of `ROUNDS`, the gain of the players who have that round."""
-    if log.features is None:
-        log = log.of_events(learned.counts[log.actions] > 0)
-    is_slow = with_defaults(learned.model).is_sampled
-    most = _MOST_USERS_OF_PARTICLES if is_slow else _MOST_USERS
-    log = log.of_users(np.arange(min(most, log.n_users)))
+    log = learned.known_rows(log)
+    log = log.of_users(np.arange(min(most_users(learned.model), log.n_users)))
     if not playable_rounds(log).any():
         return dict.fromkeys(ROUNDS, np.zeros(0))
     scores = with_ones(log) @ weights.T
-    if log.features is not None:
-        learned, log = rows_as_actions(learned, log)
+    learned, log = rows_as_actions(learned, log)
     built = build(policy, Inputs(learned.model, horizon=max(ROUNDS), items=learned.features))
     options = built, log.n_actions, learned.features
     # Both have the same name, because the random numbers of a player depend on its name.

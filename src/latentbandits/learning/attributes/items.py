@@ -16,7 +16,7 @@ import polars as pl
 
 from latentbandits.learning.assess.replay import PolicyPlayer, playable_rounds, replay
 from latentbandits.learning.attributes.encoding import encode, learn_column
-from latentbandits.learning.learners import Learned
+from latentbandits.learning.learners import CLEAR, Learned
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import (
     LogError,
@@ -39,7 +39,6 @@ RIDGES = (0.1, 1.0, 10.0, 100.0, 1000.0)
 ROUNDS = 20
 """Number of rounds of replay over which the reward of new items is averaged."""
 
-_CLEAR = 2.0  # standard errors by which attributes must lower the error
 _WORTH = 10.0  # rewards at which an item has weight 1/2
 _HELD_OUT = 5  # one in this many items is held out for replay
 _MOST_USERS = 500
@@ -163,7 +162,7 @@ def fit_items(learned: Learned, table: ItemTable, rows: Any) -> ItemFit:
     tried = [(ridge, *fitted(ridge)) for ridge in RIDGES]
     ridge, items, errors = min(tried, key=lambda one: float(one[2].sum()))
     lead = Estimate.from_values(without - errors)
-    if not lead.mean > _CLEAR * lead.stderr:
+    if not lead.mean > CLEAR * lead.stderr:
         return ItemFit(average, np.inf, 0.0)
     return ItemFit(items, ridge, 1 - float(errors.sum() / without.sum()))
 

@@ -35,11 +35,11 @@ from latentbandits.learning.learners import (
     Candidate,
     Disagreement,
     Learned,
+    Learner,
     Replicate,
     Selection,
     Split,
     States,
-    fewest_states,
     judge,
     try_states,
 )
@@ -81,9 +81,9 @@ class RegressionSums(NamedTuple):
     shares: FloatArray  # (n_states,)
     means: FloatArray  # (n_states, d): of m
     squares: FloatArray  # (n_states, d, d): of V + m m'
-    residual: FloatArray  # (1,): of (r - x'm)^2 + x'V x, over rows
-    n_rows: FloatArray  # (1,)
-    log_evidence: FloatArray  # (1,)
+    residual: float  # of (r - x'm)^2 + x'V x, over rows
+    n_rows: float
+    log_evidence: float
 
 
 class UserPosteriors(NamedTuple):
@@ -157,20 +157,19 @@ class RegressionMixture:
         outer = (
             np.einsum("nsi,nsj->nsij", conditional.mean, conditional.mean) + conditional.covariance
         )
-        residual, n_rows = np.zeros(1), np.zeros(1)
+        residual = n_rows = 0.0
         if isinstance(rows, UserSums):
             fit = np.einsum("nsij,nij->ns", outer, rows.gram)
             fit -= 2 * np.einsum("nsi,ni->ns", conditional.mean, rows.products)
             fit += rows.squares[:, None]
-            residual = np.array([(taken * fit).sum()])
-            n_rows = np.array([weights @ rows.counts])
+            residual, n_rows = float((taken * fit).sum()), float(weights @ rows.counts)
         return RegressionSums(
             taken.sum(axis=0),
             np.einsum("ns,nsi->si", taken, conditional.mean),
             np.einsum("ns,nsij->sij", taken, outer),
             residual,
             n_rows,
-            np.array([weights @ (top + np.log(total))[:, 0]]),
+            float(weights @ (top + np.log(total))[:, 0]),
         )
 
     def step(self, sums: RegressionSums, mixture: StateRegressions) -> StateRegressions:
@@ -182,8 +181,8 @@ class RegressionMixture:
         covariances = spread / (size + 1)[:, None, None]
         portion = sums.shares + 1 / n_states
         noise = mixture.noise
-        if sums.n_rows[0] > 0:
-            noise = float(np.sqrt(max(sums.residual[0] / sums.n_rows[0], 1e-12)))
+        if sums.n_rows > 0:
+            noise = float(np.sqrt(max(sums.residual / sums.n_rows, 1e-12)))
         symmetric = (covariances + covariances.swapaxes(1, 2)) / 2
         return StateRegressions(weights, symmetric, portion / portion.sum(), noise)
 
@@ -193,7 +192,7 @@ class RegressionMixture:
         inverse = np.linalg.inv(mixture.covariances)
         penalty = self.floor * np.trace(inverse, axis1=1, axis2=2) + log_det
         shares = np.log(mixture.shares).sum() / len(mixture.shares)
-        return float(sums.log_evidence[0] - penalty.sum() / 2 + shares)
+        return float(sums.log_evidence - penalty.sum() / 2 + shares)
 
 
 def posterior(partition: Any, mixture: StateRegressions, is_clicks: bool) -> UserPosteriors:
@@ -311,7 +310,7 @@ class SumActionRows:
 
 
 @dataclass(frozen=True)
-class RowLearner:
+class RowLearner(Learner):
     """A mixture over users of regressions on the rows' features (`regression.py`)."""
 
     encoder: Encoder
@@ -330,9 +329,6 @@ class RowLearner:
         chosen = self.choose(rows)
         judged = judge(chosen.fit, split.held_out)
         return Selection(self, tuple(rows), chosen, chosen.fit, judged)
-
-    def choose(self, rows: Sequence[Candidate]) -> Candidate:
-        return fewest_states(rows)
 
     def learn(self, log: AnyLog, chosen: Candidate, seed: int) -> Learned:
         return self._learn(log, chosen.n_states, seed)

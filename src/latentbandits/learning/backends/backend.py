@@ -233,13 +233,13 @@ class Smallest:
 
 
 @dataclass(frozen=True, eq=False)
-class _UserLogs:
-    """Logs of some users of each bucket."""
+class Collected:
+    """A sum that keeps its parts, one or more of each bucket."""
 
-    parts: tuple[Log, ...]
+    parts: tuple[Any, ...]
 
-    def __add__(self, other: _UserLogs) -> _UserLogs:
-        return _UserLogs(self.parts + other.parts)
+    def __add__(self, other: Collected) -> Collected:
+        return Collected(self.parts + other.parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,10 +248,10 @@ class Take:
 
     keys: Keys
 
-    def summarise(self, partition: Log, parameters: None) -> _UserLogs:
+    def summarise(self, partition: Log, parameters: None) -> Collected:
         chosen = np.flatnonzero(np.isin(partition.keys, self.keys))
         # The catalogue is known to the engine, so it is not sent with every bucket.
-        return _UserLogs((replace(partition.of_users(chosen), action_ids=()),))
+        return Collected((replace(partition.of_users(chosen), action_ids=()),))
 
 
 class MemoryEngine(Engine):

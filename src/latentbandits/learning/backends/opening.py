@@ -44,6 +44,7 @@ from latentbandits.learning.logs.tables import (
     column_names,
     files_of,
     latest,
+    parts_of,
     read_table,
     row_count,
 )
@@ -153,7 +154,7 @@ def read_interactions(source: TableSource, opening: Opening) -> Interactions:
         raise LogError(f"the unrewarded value must be a finite number; got {unrewarded}")
     if timed and opening.order is None:
         raise LogError("session_gap needs the column of time: name it with --time (order=)")
-    parts = source if isinstance(source, (list, tuple)) else [source]
+    parts = parts_of(source)
     if len(parts) > 1:
         files_of(parts)  # LogError if these are no paths
     columns = [_columns(part, opening.text_format) for part in parts]
@@ -193,7 +194,7 @@ def read_interactions(source: TableSource, opening: Opening) -> Interactions:
 
 def has_lists(source: TableSource) -> bool:
     """Return whether the log is an export in which a decision was of a list."""
-    for part in source if isinstance(source, (list, tuple)) else [source]:
+    for part in parts_of(source):
         if {DECISION, LIST, POSITION} <= set(column_names(part)):
             table = read_table(part, [LIST], text=[LIST]).frame
             if table[LIST].null_count() < len(table):
@@ -464,8 +465,7 @@ def _in_memory(log: Any, opening: Opening) -> OnEngine:
 @contextmanager
 def _partitioned(log: Any, opening: Opening, progress: Progress) -> Iterator[Partitions]:
     """Yield partitions of the log: kept ones, or new ones, which may be scratch files."""
-    first = log[0] if isinstance(log, (list, tuple)) else log
-    names = _columns(first, opening.text_format)
+    names = _columns(parts_of(log)[0], opening.text_format)
     columns = opening.columns_among(names)
     if DECISION in names:
         raise LogError(
@@ -520,5 +520,5 @@ def available_memory() -> int:
 
 
 def _are_paths(log: Any) -> bool:
-    parts = log if isinstance(log, (list, tuple)) else [log]
+    parts = parts_of(log)
     return bool(parts) and all(isinstance(part, (str, os.PathLike)) for part in parts)

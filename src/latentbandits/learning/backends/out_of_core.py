@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -37,6 +37,7 @@ from latentbandits.learning.logs.tables import (
     as_text,
     check_columns,
     files_of,
+    parts_of,
     read_file,
     read_rows,
     row_count,
@@ -142,38 +143,32 @@ class Partitions:
         return stored_log(rows, users, self.action_ids)
 
 
+@dataclass(eq=False)
 class OutOfCoreEngine(Engine):
     """A log on disk, whose partitions are read one by one in every pass."""
 
     name: ClassVar[str] = "out_of_core"
+    partitions: Partitions
+    changes: tuple[Change, ...] = ()
+    progress: Progress = field(default_factory=Silent)
+    passes: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # their numbers
 
-    def __init__(
-        self,
-        partitions: Partitions,
-        changes: tuple[Change, ...] = (),
-        progress: Progress | None = None,
-        passes: Iterator[int] | None = None,
-    ) -> None:
-        self.action_ids = partitions.action_ids
-        self.n_buckets = partitions.n_buckets
-        self._partitions, self._changes = partitions, changes
-        self._progress = Silent() if progress is None else progress
-        self._passes = itertools.count(1) if passes is None else passes
+    def __post_init__(self) -> None:
+        self.action_ids, self.n_buckets = self.partitions.action_ids, self.partitions.n_buckets
 
     def mapped(self, change: Change) -> OutOfCoreEngine:
-        changes = (*self._changes, change)
-        return OutOfCoreEngine(self._partitions, changes, self._progress, self._passes)
+        return replace(self, changes=(*self.changes, change))
 
     def _summed(self, summariser: Any, parameters: Any) -> Iterator[tuple[int, Any]]:
-        self._progress.start(f"pass {next(self._passes)} over the partitions", self.n_buckets)
-        yield from summed(self._nonempty(), self._changes, summariser, parameters)
+        self.progress.start(f"pass {next(self.passes)} over the partitions", self.n_buckets)
+        yield from summed(self._nonempty(), self.changes, summariser, parameters)
 
     def _nonempty(self) -> Iterator[tuple[int, Log]]:
         for number in range(self.n_buckets):
-            log = self._partitions.load(number)
+            log = self.partitions.load(number)
             if log is not None:
                 yield number, log
-            self._progress.advance(1)
+            self.progress.advance(1)
 
 
 def write_partitions(
@@ -184,7 +179,7 @@ def write_partitions(
     total = sum(row_count(path) for path in paths)
     n_chunks = -(-total // CHUNK)
     progress.start("partitioning the log", n_chunks + MOST_BUCKETS)
-    one_kind = not isinstance(source, (list, tuple)) or len(source) == 1  # as `read_table` has it
+    one_kind = len(parts_of(source)) == 1  # as `read_table` has it
     writer = _Writer(folder, columns, one_kind)
     for path in paths:
         for table in _tables(path, columns):

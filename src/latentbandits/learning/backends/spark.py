@@ -17,6 +17,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -49,42 +50,30 @@ _SETTINGS = {
 }
 
 
+@dataclass(eq=False)
 class SparkEngine(Engine):
     """A log on Spark, with folds that run on the executors that hold the cached buckets."""
 
     name: ClassVar[str] = "spark"
-
-    def __init__(
-        self,
-        blocks: Any,
-        action_ids: tuple[str, ...],
-        n_buckets: int,
-        n_blocks: int,
-        changes: tuple[Change, ...] = (),
-    ) -> None:
-        self.action_ids = action_ids
-        self.n_buckets = n_buckets
-        self._blocks, self._n_blocks, self._changes = blocks, n_blocks, changes
+    blocks: Any  # a cached DataFrame with a row for each bucket
+    action_ids: tuple[str, ...]
+    n_buckets: int
+    n_blocks: int
+    changes: tuple[Change, ...] = ()
 
     def _summed(self, summariser: Any, parameters: Any) -> Iterator[tuple[int, Any]]:
         """Yield the number of the first bucket of each block, and the block's sums."""
         from pyspark.serializers import CPickleSerializer
 
-        size = self.n_buckets // self._n_blocks
-        work = _summing(summariser, parameters, self._changes, self.action_ids, size)
-        rows = _mapped(self._blocks, work, "bucket int, sums binary").collect()
+        size = self.n_buckets // self.n_blocks
+        work = _summing(summariser, parameters, self.changes, self.action_ids, size)
+        rows = _mapped(self.blocks, work, "bucket int, sums binary").collect()
         read: Any = CPickleSerializer()
         for bucket, data in sorted((row["bucket"], bytes(row["sums"])) for row in rows):
             yield bucket, read.loads(data)
 
     def mapped(self, change: Change) -> SparkEngine:
-        return SparkEngine(
-            self._blocks,
-            self.action_ids,
-            self.n_buckets,
-            self._n_blocks,
-            (*self._changes, change),
-        )
+        return replace(self, changes=(*self.changes, change))
 
 
 @contextmanager
@@ -97,7 +86,7 @@ def on_spark(log: Any, opening: Opening, progress: Progress) -> Iterator[SparkEn
         try:
             yield engine
         finally:
-            engine._blocks.unpersist()
+            engine.blocks.unpersist()
 
 
 _MASTERS = (

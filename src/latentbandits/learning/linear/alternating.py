@@ -19,10 +19,10 @@ the actions' vectors, and are computed again when they are needed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -34,8 +34,6 @@ from latentbandits.models.checks import FloatArray, IntArray, positive_count, po
 
 if TYPE_CHECKING:
     from latentbandits.learning.linear.variational import Uncertain
-from collections.abc import Iterable, Iterator
-from typing import TypeAlias
 
 Link = Literal["identity", "logit"]
 Weighting = Literal["plain", "counts"]

@@ -7,11 +7,13 @@ probability is its cluster's share of the users.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from latentbandits.learning.backends.backend import Collected
 from latentbandits.learning.linear.alternating import (
     CompletionSettings,
     Factors,
@@ -41,16 +43,23 @@ _PASSES = 10
 _STILL = 1e-4  # convergence: centres move less than this fraction of the mean variance
 SMALLEST_CLUSTER = 10
 LARGEST_CONDITION = 1e4
+RESTARTS = 10  # of k-means
 
 
 @dataclass(frozen=True, eq=False)
-class Clusters:
-    """The cluster of each user, and the model of these clusters."""
+class FoldedClusters:
+    """The model made from clusters of users, with their sizes and shrinkage."""
 
     model: LinearGaussian | LogisticLinear
-    state: IntArray  # (n_users,), the cluster of each user; -1 for a user without ratings
-    sizes: IntArray  # (n_states,)
+    sizes: FloatArray | IntArray  # (n_states,)
     shrinkage: FloatArray  # (n_states,), weight w of each covariance's shrinkage towards a sphere
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters(FoldedClusters):
+    """The cluster of each user, and the model of these clusters."""
+
+    state: IntArray  # (n_users,), the cluster of each user; -1 for a user without ratings
 
 
 def cluster_users(
@@ -59,7 +68,7 @@ def cluster_users(
     *,
     noise: float | None = None,
     smallest: int = SMALLEST_CLUSTER,
-    restarts: int = 10,
+    restarts: int = RESTARTS,
     seed: int = 0,
 ) -> Clusters:
     """Cluster the users of a completion by k-means into the states of a linear model.
@@ -95,7 +104,7 @@ def cluster_users(
     found = _clusters(sums, shift, completion, noise)
     state = np.full(len(completion.users), -1, np.int64)
     state[rated] = nearest(tastes, centres)
-    return Clusters(found.model, state, found.sizes.astype(np.int64), found.shrinkage)
+    return Clusters(found.model, found.sizes.astype(np.int64), found.shrinkage, state)
 
 
 def _model(
@@ -290,21 +299,14 @@ def cluster_sums(part: Vectors, centres: FloatArray, shift: FloatArray) -> Clust
     return ClusterSums(counts, tastes, sums, outer)
 
 
-@dataclass(frozen=True, eq=False)
-class _Sampled:
-    parts: tuple[Vectors, ...]
-
-    def __add__(self, other: _Sampled) -> _Sampled:
-        return _Sampled(self.parts + other.parts)
-
-    def joined(self) -> Vectors:
-        """Join the sampled vectors, sorted by the users' keys."""
-        keys = np.concatenate([part.keys for part in self.parts])
-        order = np.argsort(keys, kind="stable")
-        vectors, tastes, weights = (
-            np.concatenate(column)[order] for column in list(zip(*self.parts, strict=True))[:3]
-        )
-        return Vectors(vectors, tastes, weights, keys[order])
+def by_key(parts: Sequence[Vectors]) -> Vectors:
+    """Join vectors, sorted by the users' keys, without their covariances."""
+    keys = np.concatenate([part.keys for part in parts])
+    order = np.argsort(keys, kind="stable")
+    vectors, tastes, weights = (
+        np.concatenate(column)[order] for column in list(zip(*parts, strict=True))[:3]
+    )
+    return Vectors(vectors, tastes, weights, keys[order])
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,19 +316,9 @@ class SamplePass:
     prepare: PrepareVectors
     keys: Keys | None
 
-    def summarise(self, part: Vectors, parameters: None) -> _Sampled:
-        if self.keys is None:
-            return _Sampled((part,))
-        chosen = np.isin(part.keys, self.keys)
-        return _Sampled((part.select(chosen),))
-
-
-class FoldedClusters(NamedTuple):
-    """The model made from clusters of users, with their sizes and shrinkage."""
-
-    model: LinearGaussian | LogisticLinear
-    sizes: FloatArray  # (n_states,)
-    shrinkage: FloatArray  # (n_states,)
+    def summarise(self, part: Vectors, parameters: None) -> Collected:
+        chosen = part if self.keys is None else part.select(np.isin(part.keys, self.keys))
+        return Collected((chosen,))
 
 
 def cluster_fold(
@@ -335,7 +327,6 @@ def cluster_fold(
     *,
     noise: float | None = None,
     smallest: int = SMALLEST_CLUSTER,
-    restarts: int = 10,
     seed: int = 0,
 ) -> FoldedClusters:
     """Cluster the users of a completion by k-means into the states of a linear model.
@@ -348,8 +339,8 @@ def cluster_fold(
     engine, prepare = folded.engine, folded.vectors
     whole = engine.n_users <= SAMPLE
     keys = None if whole else engine.chosen_keys(SAMPLE, seed)
-    sample = engine.fold(SamplePass(prepare, keys), None).joined()
-    centres = first_centres(sample, n_states, restarts, seed)
+    sample = by_key(engine.fold(SamplePass(prepare, keys), None).parts)
+    centres = first_centres(sample, n_states, RESTARTS, seed)
     shift = sample.vectors.mean(axis=0)
     fold = ClusterPass(prepare, shift)
     sums = engine.fold(fold, centres)
@@ -363,7 +354,7 @@ def cluster_fold(
     if sums.counts.min() < smallest:
         total = int(sums.counts.sum())
         raise ValueError(
-            too_many_states(sample.tastes, n_states, sums.counts, smallest, restarts, seed, total)
+            too_many_states(sample.tastes, n_states, sums.counts, smallest, RESTARTS, seed, total)
         )
     return _clusters(sums, shift, folded, noise)
 

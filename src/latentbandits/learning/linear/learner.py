@@ -12,11 +12,12 @@ from latentbandits.learning.learners import (
     Candidate,
     Disagreement,
     Learned,
+    Learner,
     Replicate,
     Selection,
     Split,
     States,
-    clearly_below,
+    clearly_better,
     fewest_states,
     judge,
     vetoed,
@@ -52,11 +53,10 @@ _ATTEMPTS = 5  # extra bootstraps that may be tried to replace failed ones
 _CLICKS_POPULARITY_REG = 1.0
 _SETTLED = 1e-5  # relative decrease of the objective below which a bootstrap's sweeps stop
 _MOST_BEYOND = 5  # steps beyond the ends of REGS
-_CLEAR = 2.0  # paired standard errors by which the second choice must be better
 
 
 @dataclass(frozen=True)
-class LinearLearner:
+class LinearLearner(Learner):
     """A learner that clusters users' vectors in the completed user x action matrix (Section 5.2).
 
     If `reg` is None, vectors have posterior distributions and their priors are learned
@@ -171,7 +171,7 @@ class LinearLearner:
         chosen = _preferred([judged(learner) for learner in learners])
         if len(kinds) > 1:
             other = judged(replace(chosen.learner, intercepts=kinds[1]))
-            if clearly_below(chosen.scores.by_user(), other.scores.by_user(), _CLEAR):
+            if clearly_better(other.scores, chosen.scores):
                 chosen = other
         warnings: tuple[str, ...] = ()
         for _ in range(_MOST_BEYOND):
@@ -310,7 +310,7 @@ def _preferred(tried: Sequence[_Judged]) -> _Judged:
             best[one.learner.weighting] = one
     chosen, *others = best.values()
     for other in others:
-        if clearly_below(chosen.scores.by_user(), other.scores.by_user(), _CLEAR):
+        if clearly_better(other.scores, chosen.scores):
             chosen = other
     return chosen
 

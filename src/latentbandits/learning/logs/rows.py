@@ -138,6 +138,16 @@ class Log:
         return np.searchsorted(self.users, np.arange(self.n_users + 1))
 
     @cached_property
+    def rounds(self) -> IntArray:
+        """The place of each event among those of its user, from 0: `(n_events,)`."""
+        return np.arange(self.n_events) - self.starts[self.users]
+
+    @cached_property
+    def lengths(self) -> IntArray:
+        """The number of events of each user, `(n_users,)`."""
+        return np.diff(self.starts)
+
+    @cached_property
     def n_duplicates(self) -> int:
         """Events beyond the first of their (user, action) pair."""
         return self.n_events - len(distinct(self._pairs))
@@ -146,6 +156,20 @@ class Log:
     def n_repeated_rows(self) -> int:
         """Rows of the table that repeat an earlier row in all columns that were read."""
         return 0 if self.repeats is None else int(np.count_nonzero(self.repeats))
+
+    def by_action(self, values: FloatArray | None = None) -> FloatArray:
+        """Sum `values`, one for each event, by action `(n_actions,)`; None: the number of events.
+
+        >>> log = read_log({"u": [1, 1, 2], "a": list("xyx"), "r": [1, 5, 2]}, "u", "a", "r")
+        >>> log.by_action(log.rewards)
+        array([3., 5.])
+        """
+        return np.bincount(self.actions, values, self.n_actions).astype(np.float64)
+
+    def reward_text(self, event: int) -> str:
+        """Return a reward with its user and action, for messages."""
+        user, action = self.user_ids[self.users[event]], self.action_ids[self.actions[event]]
+        return f"{self.rewards[event]:g}, of user {user} for action {action}"
 
     def after_pause(self, session_gap: float) -> BoolArray:
         """Return the rows more than `session_gap` seconds after their user's row before.
@@ -156,7 +180,7 @@ class Log:
         """
         assert self.times is not None
         after = np.diff(self.times, prepend=0.0) > session_gap
-        after[self.starts[:-1][np.diff(self.starts) > 0]] = False
+        after[self.starts[:-1][self.lengths > 0]] = False
         return after
 
     @property
@@ -189,7 +213,7 @@ class Log:
 
     def of_users(self, chosen: IntArray) -> Log:
         """Return the log of `chosen` users, in that order; a repeated user counts as two."""
-        starts, lengths = self.starts[chosen], np.diff(self.starts)[chosen]
+        starts, lengths = self.starts[chosen], self.lengths[chosen]
         ends = np.cumsum(lengths)
         total = int(ends[-1]) if len(ends) else 0
         events = np.arange(total) - np.repeat(ends - lengths - starts, lengths)
@@ -601,18 +625,14 @@ class LogSummariser:
     """A pass over a log that computes its `LogSummary`."""
 
     def summarise(self, partition: Log, parameters: None) -> LogSummary:
-        lengths, users = np.unique(np.diff(partition.starts), return_counts=True)
+        lengths, users = np.unique(partition.lengths, return_counts=True)
         rewards = np.asarray(partition.rewards)
-
-        def by_action(values: FloatArray) -> FloatArray:
-            summed = np.bincount(partition.actions, values, minlength=partition.n_actions)
-            return summed.astype(np.float64)
 
         return LogSummary(
             partition.n_users,
             np.bincount(partition.actions, minlength=partition.n_actions),
-            by_action(rewards),
-            by_action(rewards**2),
+            partition.by_action(rewards),
+            partition.by_action(rewards**2),
             lengths,
             users,
             partition.n_duplicates,
@@ -646,10 +666,7 @@ def _outside(
     if count == 0:
         return Outside()
     event = int(outside.argmax())
-    where = ""
-    if log is not None:
-        user, action = log.user_ids[log.users[event]], log.action_ids[log.actions[event]]
-        where = f"{rewards[event]:g}, of user {user} for action {action}"
+    where = "" if log is None else log.reward_text(event)
     return Outside(count, float(rewards[event]), where)
 
 
@@ -697,19 +714,17 @@ class Cells(NamedTuple):
 
     step: float | None
     values: FloatArray  # the distinct rewards, used if there is no step
-    finer: float = 1.0  # cells are narrower by this factor
 
     def edges(self, rewards: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the lower and upper edges of every reward's cell."""
         if self.step is not None:
-            half = self.step / 2 / self.finer
+            half = self.step / 2
             return rewards - half, rewards + half
         middles = (self.values[1:] + self.values[:-1]) / 2
         first, last = 2 * self.values[0] - middles[0], 2 * self.values[-1] - middles[-1]
         edges = np.concatenate([[first], middles, [last]])
         which = np.searchsorted(self.values, rewards)
-        below, above = rewards - edges[which], edges[which + 1] - rewards
-        return rewards - below / self.finer, rewards + above / self.finer
+        return edges[which], edges[which + 1]
 
 
 def cells_of_values(values: FloatArray, distances: FloatArray) -> Cells:

@@ -382,10 +382,6 @@ def is_number(text: str) -> bool:
         return False
 
 
-# Read tables: files of any format, a folder or a glob; or a polars, pandas or Arrow frame.
-
-__all__ = ["LogError", "Table", "TableSource", "TextFormat", "read_table"]
-
 TableSource: TypeAlias = Any
 """A path or glob, or a list of these; a polars, pandas or Arrow frame; or a mapping of column names
 to columns."""
@@ -428,10 +424,8 @@ def read_table(
     >>> read_table({"user": [1, 2], "reward": [0.5, 1.0]}, ["reward"]).frame.shape
     (2, 1)
     """
-    if isinstance(source, (str, os.PathLike)):
-        return _read_files(files_of(source), columns, text, text_format, one_kind=True)
-    if isinstance(source, (list, tuple)) and source:
-        one_kind = len(source) == 1
+    if isinstance(source, (str, os.PathLike, list, tuple)) and parts_of(source):
+        one_kind = len(parts_of(source)) == 1
         return _read_files(files_of(source), columns, text, text_format, one_kind=one_kind)
     frame = _from_frame(source, columns)
     if frame.is_empty():
@@ -439,9 +433,14 @@ def read_table(
     return Table(frame)
 
 
+def parts_of(source: TableSource) -> Sequence[Any]:
+    """Return the paths or tables of a list of them; of anything else, itself."""
+    return source if isinstance(source, (list, tuple)) else [source]
+
+
 def files_of(source: TableSource) -> list[Path]:
     """Return the files of a path, folder or glob, or of a list of these."""
-    parts = source if isinstance(source, (list, tuple)) else [source]
+    parts = parts_of(source)
     if not all(isinstance(part, (str, os.PathLike)) for part in parts):
         raise LogError("a list of tables must hold paths; concatenate frames before")
     paths = [path for part in parts for path in files_of_path(os.fspath(part))]
