@@ -147,7 +147,7 @@ class SCLUB(ClusteredUCB[SclubBelief]):
     def _leaves(
         self, now: SclubBelief, b: int, i: int, j: int, own_weights: FloatArray, t: float
     ) -> bool:
-        """Return whether the weights or visits of user i differ too much from those of set j."""
+        """Return whether the weights or visits of user i differ too much from set j's."""
         offset = own_weights - now.start_weights[b, j]
         width = confidence(now.counts[b, i]) + confidence(now.start_counts[b, j])
         if math.sqrt(offset @ offset) > self.a_theta * width:

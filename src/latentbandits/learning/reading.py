@@ -18,7 +18,7 @@ from latentbandits.learning import user_hash
 from latentbandits.learning.arms.learner import LARGE
 from latentbandits.learning.assess import report
 from latentbandits.learning.assess.list_replay import ListRounds
-from latentbandits.learning.assess.replay import Playing, has_slow_beliefs
+from latentbandits.learning.assess.replay import Playing
 from latentbandits.learning.attributes.encoding import EncodedLog, UserAttributes, encode_log
 from latentbandits.learning.attributes.items import ItemTable, read_items
 from latentbandits.learning.backends.backend import AnyLog, Engine, Without, engine_of
@@ -41,6 +41,7 @@ from latentbandits.learning.logs.tables import LogError, TableSource, column_nam
 from latentbandits.learning.rewards import without_outliers
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.checks import positive_count
+from latentbandits.models.protocol import with_defaults
 from latentbandits.report.report import Progress
 
 CHOSEN_ON = 2_000_000
@@ -80,7 +81,7 @@ class Users(NamedTuple):
         A quick fit plays each user once if beliefs are particles, which take longer than all the
         rest.
         """
-        once = options.quick and has_slow_beliefs(learned.model)
+        once = options.quick and with_defaults(learned.model).is_sampled
         return Playing(self.lists, 1 if once else None, self.split.seed, self.split.progress)
 
 
@@ -179,7 +180,7 @@ def _may_have_outliers(options: FitOptions, log: Engine) -> bool:
 def halves_of(held_out: Log, kept: Engine, seed: int) -> tuple[Log, Log]:
     """Return the held-out users for choices, and those for the verdict.
 
-    Both are all held-out users if a half has no row of an action that the kept users have.
+    If a half has no action in common with the kept users, both are all held-out users.
     """
     first = np.zeros(held_out.n_users, np.bool_)
     first[user_hash.sample(held_out.keys, held_out.n_users // 2, seed)] = True
@@ -191,7 +192,7 @@ def halves_of(held_out: Log, kept: Engine, seed: int) -> tuple[Log, Log]:
 
 
 class Part(NamedTuple):
-    """Further users of the verdict, and all others, from whom their model is learned."""
+    """Further users for the verdict, and all other users, from whom their model is learned."""
 
     users: Log
     others: Engine
@@ -200,9 +201,9 @@ class Part(NamedTuple):
 def further_parts(users: Users, options: FitOptions) -> tuple[Part, ...]:
     """Return two parts of the kept users that are judged too, if few users were held out.
 
-    Their models are learned without them, in the form that was chosen on other users. There are no
-    parts in a quick fit, and none with attributes of users, rows or items: such models are judged
-    by the held-out users alone.
+    Each part is judged under a model learned without it, in the form that was chosen on other
+    users. There are no parts in a quick fit, and none with attributes of users, rows or items: such
+    models are judged by the held-out users alone.
     """
     attributes = (users.attributes, users.rows, users.items)
     wanted = min(users.kept.n_users, MOST_HELD_OUT // 2 - users.judging.n_users)

@@ -22,7 +22,7 @@ from latentbandits.models.attributes.parts import part, with_parts
 
 
 def encode_log(path: str, options: Opening, model: Any, out: Path) -> str:
-    """Write an older log with its rows' features as the model's numbers; return its path.
+    """Encode the features of an older log's rows as the model's numbers; return the new path.
 
     An export has these numbers already, so its path is returned. Other logs need the columns that
     the model's encoder names.

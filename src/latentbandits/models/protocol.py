@@ -325,7 +325,7 @@ class OptionalMembers:
 
     @default
     def learns_unseen(self) -> bool:
-        """Whether it learns from positions of which nobody knows whether they were looked at."""
+        """Whether it learns from positions that the user may not have looked at."""
         return self.is_certain
 
     def at_looks(

@@ -264,7 +264,7 @@ def added() -> tuple[Entry, ...]:
 
 
 def entries(scope: Scope | None = None) -> tuple[Entry, ...]:
-    """Return every policy, those of the library first; of one `scope` if it is given."""
+    """Return every policy, the library's first; of one `scope` if it is given."""
     return tuple(e for e in _registry.all().values() if scope is None or e.scope == scope)
 
 

@@ -41,7 +41,7 @@ class PrintedParticleMF(ParticleMF):
 class RidgeALS(NMFBandit):
     """Epsilon-greedy on a completion of all cells by alternating ridge regressions.
 
-    Epsilon and the times of refits are those of `NMFBandit`, but every user explores all items, and
+    Epsilon and the times of refits are as in `NMFBandit`, but every user explores all items, and
     the estimate uses all cells, weighted by how often they were played.
     """
 

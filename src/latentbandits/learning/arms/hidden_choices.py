@@ -99,7 +99,7 @@ class WithActions(Learnable):
         return np.concatenate([inner, prior[..., -1:] + sums[..., -1:]], axis=-1)
 
     def divergence(self, phi: FloatArray, prior: FloatArray) -> FloatArray:
-        """Return the divergence of the rewards' parameters and that of rho, `(R,)`."""
+        """Return the divergence of the rewards' parameters plus the divergence of rho, `(R,)`."""
         kl = dirichlet.divergence(phi[..., -1], prior[..., -1])
         inner = self.rewards.divergence(phi[..., :-1], prior[..., :-1])
         total: FloatArray = inner + kl.sum(axis=-1)

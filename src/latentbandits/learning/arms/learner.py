@@ -179,7 +179,7 @@ class ArmsLearner(Learner):
             yield Replicate(means, mixture.state_prior()[i], counts[i].round().astype(np.int64))
 
     def widened(self, learned: Learned, disagreement: Disagreement) -> Learned:
-        """Return the model with an estimation variance of at least that between the replicates."""
+        """Return the model with at least the replicates' variance as estimation variance."""
         assert learned.arms is not None
         wide = learned.arms.widened(disagreement.variance())
         return replace(learned, model=wide.model(), arms=wide)

@@ -348,8 +348,8 @@ class MovingArms(Learner):
     """A learner of arms whose state moves; the errors of its means come from users' scores.
 
     With `n_paths=0` the means are taken as known, and a session learns its state only; else users
-    vary around them with this `strength`. The ascent starts from clusters of segments, and from
-    states that stand `still`: where segments are too short to tell states apart, the former fails.
+    vary around them with this `strength`. The ascent starts from clusters of segments, and also
+    from states that stand `still`, because segments may be too short to tell states apart.
     """
 
     family: Learnable
@@ -486,7 +486,7 @@ def _elbo(row: Candidate) -> float:
 
 @dataclass(frozen=True)
 class Segments:
-    """A change of a log: every `length` consecutive rows of a user become a user of their own."""
+    """A change of a log: every `length` consecutive rows of a user become a separate user."""
 
     length: int
 

@@ -6,8 +6,9 @@ their level and vector have the posterior given their rewards.
 
 The two kinds of model, arms and linear, are compared on the same held-out users, by the log
 probability of each user's rewards given the earlier ones and, if that does not decide, by the
-rewards that `mmGreedy` earns in replay. Arms are chosen unless a difference is clear. Of many
-users, a sample is asked first whether arms are clearly better: linear models take longer to learn.
+rewards that `mmGreedy` earns in replay. Arms are chosen unless a difference is clear. If there are
+many users, a sample shows first whether arms are clearly better, because linear models take longer
+to learn.
 
 A moving state needs rows in the order in which they happened. It is kept only if it predicts the
 rows of held-out users, each in its own order, clearly better than the state that stands still: by
@@ -484,7 +485,7 @@ class DependencePass:
 
 
 def depends_on_users(log: Engine) -> bool:
-    """Return whether actions of a user are more alike than those of different users.
+    """Return whether one user's actions are more alike than different users' actions.
 
     >>> from latentbandits.learning.backends.backend import engine_of
     >>> from latentbandits.learning.generate import generate_arms

@@ -26,7 +26,7 @@ from latentbandits.learning.backends.backend import AnyLog, summary_of
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
 from latentbandits.models.clicks import ClickModel, Each
-from latentbandits.models.composed.particle_model import ParticleModel
+from latentbandits.models.protocol import with_defaults
 from latentbandits.policies.lists import ListDecision, decide_list, update_list
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.report.report import Estimate, Progress, Silent
@@ -56,14 +56,9 @@ MOST_USERS, MOST_USERS_OF_PARTICLES = 2_000, 200
 _CHUNK = 512  # sessions that are played together
 
 
-def has_slow_beliefs(model: Any) -> bool:
-    """Return whether beliefs about users are particles: fewer users play, and none is simulated."""
-    return isinstance(model, ParticleModel)
-
-
 def most_users(model: Any) -> int:
     """Return the largest number of held-out users that play the policies of a model."""
-    return MOST_USERS_OF_PARTICLES if has_slow_beliefs(model) else MOST_USERS
+    return MOST_USERS_OF_PARTICLES if with_defaults(model).is_sampled else MOST_USERS
 
 
 class Player(Protocol):

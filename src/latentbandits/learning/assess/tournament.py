@@ -28,7 +28,6 @@ from latentbandits.learning.assess.replay import (
     PolicyPlayer,
     Replay,
     ScorePlayer,
-    has_slow_beliefs,
     most_users,
 )
 from latentbandits.learning.assess.verdict import (
@@ -49,6 +48,7 @@ from latentbandits.learning.logs.rows import Log, LogSummary
 from latentbandits.models.artefacts import Catalogue, load_files, model_files, notes_of, read_files
 from latentbandits.models.attributes.parts import log_softmax, part
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.protocol import with_defaults
 from latentbandits.policies.latent.ucb import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
@@ -91,7 +91,7 @@ def unjudged(
     known = learned.features is not None or not model.n_features
     if doubts:
         recommended = POPULARITY
-    elif known and policies and not has_slow_beliefs(model):
+    elif known and policies and not with_defaults(model).is_sampled:
         recommended = tune(
             model, UNKNOWN_ROUNDS, learned.features, list(policies), seed=playing.seed,
             offered=playing.offered, effort=EFFORT, progress=playing.progress, **_shown(playing),
@@ -145,7 +145,7 @@ def judge_policies(
     deciding, log = stage.shown(learned if written is None else written, judging)
     admitted = {name: build(name, stage.inputs(deciding)) for name in before.admitted}
     typical = typical_session(summary_of(kept), playing.length)
-    if not admitted or has_slow_beliefs(deciding.model):
+    if not admitted or with_defaults(deciding.model).is_sampled:
         return before
     sessions = _Sessions.of(deciding, log, typical, playing)
     judgement = replace(before, simulated=sessions.compared(admitted))
@@ -172,7 +172,7 @@ class _Replaying:
         return log.of_users(user_hash.sample(log.keys, most, self.playing.seed))
 
     def shown(self, learned: Learned, log: Log) -> tuple[Learned, Log]:
-        """Return model and log; rows with features of their own are separate actions."""
+        """Return model and log; rows with row features are separate actions."""
         if log.features is None:
             return learned, log
         shown, rows = rows_as_actions(learned, log)
@@ -234,7 +234,7 @@ def popular_averages(log: AnyLog, lists: ListRounds | None) -> FloatArray:
 
 
 def _suited(policies: dict[str, AnyPolicy], playing: Playing) -> dict[str, AnyPolicy]:
-    """Return the policies that can show what rounds show."""
+    """Return the policies that can show lists, if rounds show lists."""
     return {
         name: one for name, one in policies.items() if playing.clicks_for(one) == playing.clicks
     }
@@ -247,7 +247,7 @@ def _shown(playing: Playing) -> dict[str, Any]:
 
 
 def users_log_prior(model: Any, log: Log) -> FloatArray | None:
-    """Return log P(s | z) of every user, `(n_users, n_states)`; None if nothing is known of them.
+    """Return log P(s | z) of every user, `(n_users, n_states)`; None without attributes.
 
     The log has the users' attributes z as the model's gate encodes them.
     """
@@ -315,7 +315,7 @@ def saved_and_loaded(learned: Learned, catalogue: Catalogue) -> Learned:
 
 
 class Session(NamedTuple):
-    """A session as the users of a log have it."""
+    """The length and the offers of a session in a log."""
 
     rounds: int
     replacement: bool  # whether an action can be chosen again
@@ -386,7 +386,7 @@ class _Sessions:
         )
 
     def gain(self, policy: AnyPolicy) -> Estimate:
-        """Return what the policy earns more than popularity, a round."""
+        """Return the policy's lead over popularity in a round's reward."""
         rewards = self._played({"policy": policy}, self.typical.rounds)
         return Estimate.from_values(rewards["policy"] - rewards[POPULARITY])
 
@@ -427,8 +427,8 @@ def value_of_state(learned: Learned, log: Log, playing: Playing = SINGLE_ACTIONS
     """Return the gain per round of knowing the state: E max_a mu(s, a) - max_a E mu(s, a).
 
     The maximum is over all actions of a model of arms; of a large catalogue it is over the actions
-    that a round of replay offers, averaged over users. Of lists, it is the value of the best list
-    less that of the best actions on average.
+    that a round of replay offers, averaged over users. For lists, it is the value of the best list
+    less the value of the actions that are best on average.
     """
     rewards, prior = learned.rewards(), np.exp(learned.model.log_state_prior[0])
     if learned.features is None:

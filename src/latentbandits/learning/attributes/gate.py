@@ -52,7 +52,7 @@ from latentbandits.learning.logs.rows import Log
 from latentbandits.models.attributes.parts import Gate, log_softmax, part, with_parts
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics.arrays import log_sum
-from latentbandits.models.protocol import untransformed
+from latentbandits.models.protocol import with_defaults
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.report import Estimate
 
@@ -298,7 +298,8 @@ class GatedPass:
 
 def can_refine(learned: Learned) -> bool:
     """Return whether the model is a mixture of arms of untransformed rewards."""
-    return learned.arms is not None and untransformed(learned.model) is learned.model
+    model = learned.model
+    return learned.arms is not None and with_defaults(model).untransformed is model
 
 
 def grouped_by_attributes(learned: Learned, log: AnyLog) -> Learned:
