@@ -165,14 +165,14 @@ def arms_pass(
     engine: Any, clock: Callable[[], float] = time.process_time, passes: int = PASSES
 ) -> float:
     """Seconds of a pass of one mixture of arms."""
-    from latentbandits.learning.arms.mixture import SAMPLE, Problem, climb, grouped_starts
+    from latentbandits.learning.arms.mixture import SAMPLE, Problem, ascend, grouped_starts
     from latentbandits.models.arms.gaussian import Gaussian
 
     problem = Problem.from_log(Gaussian(), engine)
     sample = problem.sample(SAMPLE, 0)
     start = grouped_starts(problem, sample, N_STATES, 1, np.random.default_rng(0))
     actual, seconds = _timed(
-        lambda: climb(problem, start, tolerance=-1.0, max_passes=passes), clock
+        lambda: ascend(problem, start, tolerance=-1.0, max_passes=passes), clock
     )
     assert len(actual.elbos) == passes
     return seconds / passes

@@ -83,9 +83,9 @@ def test_the_bound_never_falls_with_actions():
     log = read_log(table("state", n_users=300), "user", "action", "reward")
     family = WithActions(Gaussian.for_rewards(np.asarray(log.rewards)))
     problem = Problem.from_log(family, log)
-    climbed = best_of(problem, 3, n_starts=3)
-    assert (np.diff(climbed.elbos) > -1e-6).all()
-    fitted = finish(problem, climbed)
+    ascent = best_of(problem, 3, n_starts=3)
+    assert (np.diff(ascent.elbos) > -1e-6).all()
+    fitted = finish(problem, ascent)
     chances = np.exp(fitted.log_actions)
     np.testing.assert_allclose(chances.sum(axis=1), 1.0)
     # Actions of users of a state are those that the state was made from, however it is numbered.

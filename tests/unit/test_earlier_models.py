@@ -54,7 +54,7 @@ def test_an_earlier_model_is_one_of_the_starts() -> None:
     only = ArmsLearner(
         make_family("gaussian", GENERATED.log.rewards, None), n_starts=0, earlier=known
     )
-    warm = only._climbed(problem, engine, 4, 0)
+    warm = only._ascent(problem, engine, 4, 0)
     assert warm.elbo.max() >= good.elbo.max() - 0.01
     assert len(warm.elbos) < len(good.elbos)  # it begins where the other climb ended
 

@@ -17,7 +17,7 @@ from latentbandits.learning.arms.moving import (
     PrepareRows,
     Segments,
     _broadcast,
-    climb_moving,
+    ascend_moving,
     finish_moving,
 )
 from latentbandits.learning.assess.heldout import score
@@ -95,7 +95,7 @@ def test_the_elbo_never_falls_and_the_moves_are_found():
     log = moving_log(300, 40, stay=20)
     problem = problem_of(log)
     start = start_at(problem, MEANS + 0.1, np.full(3, 1 / 3))
-    moved = climb_moving(problem, Chain.starting_at(start))
+    moved = ascend_moving(problem, Chain.starting_at(start))
     assert (np.diff(moved.elbos) > -1e-6).all()
     # 12,000 rows and about 195 moves of each state: an entry of 0.025 has an error of 0.0025.
     assert np.abs(moved.chain.transition - switching_matrix(3, 0.05)).max() < 0.012

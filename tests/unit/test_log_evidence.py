@@ -6,7 +6,7 @@ from evidence.clicks import other_problem
 from scipy.stats import beta
 
 from latentbandits.learning.arms.learner import ArmsLearner, log_evidence, observed
-from latentbandits.learning.arms.mixture import Mixture, Problem, climb
+from latentbandits.learning.arms.mixture import Mixture, Problem, ascend
 from latentbandits.learning.logs.rows import Log, make_family
 from latentbandits.learning.reading import split_users
 
@@ -20,13 +20,13 @@ def clicks_of(rates, n_users, n_rounds, seed):
     return Log(users, np.zeros(len(users), np.int64), rewards, *ids)
 
 
-def climbed(log, rates):
+def ascent(log, rates):
     family = make_family("bernoulli", log.rewards)
     problem = Problem.from_log(family, log)
     n = log.n_events / len(rates)
     phi = np.array([[[n * rate, n * (1 - rate)]] for rate in rates])[None]
     shares = np.full((1, len(rates)), log.n_users / len(rates))
-    return problem, climb(problem, Mixture(phi, shares, np.array([10.0]), np.ones((1, 1))))
+    return problem, ascend(problem, Mixture(phi, shares, np.array([10.0]), np.ones((1, 1))))
 
 
 def integrated(log, problem, mixture):
@@ -53,7 +53,7 @@ def integrated(log, problem, mixture):
 def test_the_correction_is_what_the_elbo_loses(rates):
     """Two states in either order have the same evidence; the mixture is one of the orders."""
     log = clicks_of(rates, n_users=120, n_rounds=6, seed=1)
-    problem, actual = climbed(log, rates)
+    problem, actual = ascent(log, rates)
     exact = integrated(log, problem, actual.mixture) - np.log(2)
     missing = observed(problem, actual.mixture).missing
     lost = exact - float(actual.elbo[0])
@@ -63,14 +63,14 @@ def test_the_correction_is_what_the_elbo_loses(rates):
 
 def test_nothing_is_lost_where_labels_are_known():
     log = clicks_of((0.02, 0.98), n_users=200, n_rounds=60, seed=2)
-    problem, actual = climbed(log, (0.02, 0.98))
+    problem, actual = ascent(log, (0.02, 0.98))
     assert observed(problem, actual.mixture).missing == pytest.approx(0.0, abs=1e-3)
 
 
 def test_one_state_pays_for_its_means():
     """A flat prior on the rate of one state, whatever the strength of the pooled prior."""
     log = clicks_of((0.3, 0.3), n_users=200, n_rounds=10, seed=3)
-    problem, actual = climbed(log, (0.3,))
+    problem, actual = ascent(log, (0.3,))
     heights = []
     for strength in (10.0, 100.0, 1e6):
         mixture = actual.mixture._replace(strength=np.array([strength]))

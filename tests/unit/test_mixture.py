@@ -16,7 +16,7 @@ from latentbandits import (
 )
 from latentbandits.learning.arms import mixture as vb
 from latentbandits.learning.arms.learner import finish, observed
-from latentbandits.learning.arms.mixture import Prepare, Problem, best_of, climb
+from latentbandits.learning.arms.mixture import Prepare, Problem, ascend, best_of
 from latentbandits.learning.backends.backend import add
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.logs.rows import Log, make_family
@@ -174,8 +174,8 @@ def test_the_estimation_error_is_that_of_the_numerical_hessian(rewards):
     """Of the marginal likelihood in means and log odds, plus the pooled prior's own precision."""
     log = small_log(rewards, n_users=600, n_rounds=3 if rewards == "gaussian" else 5, seed=3)
     problem = problem_of(log, rewards)
-    climbed = best_of(problem, 2, tolerance=1e-9)
-    mixture, family = climbed.mixture, problem.family
+    ascent = best_of(problem, 2, tolerance=1e-9)
+    mixture, family = ascent.mixture, problem.family
     means, shares = family.moments(mixture.phi[0])[0], mixture.state_prior()[0]
     prior = family.prior(problem.centre, mixture.strength)[0]
     spread = family.moments(prior)[1][0]
@@ -215,7 +215,7 @@ def test_the_estimation_error_is_that_of_the_numerical_hessian(rewards):
 def test_both_parts_of_the_prior_add():
     log = small_log("bernoulli", n_users=60, n_rounds=10)
     problem = problem_of(log, "bernoulli")
-    fitted = finish(problem, climb(problem, start_of(problem, 2)))
+    fitted = finish(problem, ascend(problem, start_of(problem, 2)))
     model = fitted.with_strength(50.0).model()
     mean, variance = model.posterior_rewards(model.parameters(1), None)
     np.testing.assert_allclose(mean[0], fitted.means, rtol=1e-9)

@@ -13,7 +13,7 @@ from latentbandits.learning.attributes.regression import (
     PrepareSums,
     RegressionMixture,
     StateRegressions,
-    climb,
+    ascend,
     regressions,
 )
 from latentbandits.learning.backends.backend import MemoryEngine
@@ -137,7 +137,7 @@ def test_bootstraps_are_fits_with_weights_of_users_and_widen_the_covariances():
     learner = regressions(1.0, is_clicks=False)
     start = StateRegressions(WEIGHTS[:, :2], np.stack([np.eye(2)] * 2), np.full(2, 0.5), 1.0)
     replicates = replace(learner, n_replicates=6)
-    one, _ = climb(replicates, MemoryEngine(log), [start] * 6)[4]
-    other, _ = climb(learner, MemoryEngine(often), [start])[0]
+    one, _ = ascend(replicates, MemoryEngine(log), [start] * 6)[4]
+    other, _ = ascend(learner, MemoryEngine(often), [start])[0]
     for ours, theirs in zip(one, other, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-8)

@@ -9,7 +9,7 @@ from latentbandits import BernoulliArms, GaussianArms, LinearGaussian
 from latentbandits.models.numerics.arrays import leaves
 from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.serving.engine import batch
-from latentbandits.serving.engine.batch import Learned, PendingReward
+from latentbandits.serving.engine.batch import LearnedReward, PendingReward
 from latentbandits.serving.engine.choosing import Chooser, PendingDecision, RowGenerator, Stream
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.model_rows import pack
@@ -252,7 +252,7 @@ def test_rewards_of_many_sessions_are_one_update(monkeypatch: pytest.MonkeyPatch
     calls = []
     original = batch._learn_alike
 
-    def counted(some: list[PendingReward]) -> list[Learned]:
+    def counted(some: list[PendingReward]) -> list[LearnedReward]:
         calls.append(len(some))
         return original(some)
 

@@ -8,7 +8,7 @@ import pytest
 
 from latentbandits.learning import learners, user_hash
 from latentbandits.learning.arms.learner import ArmsLearner
-from latentbandits.learning.arms.mixture import Problem, climb, start_at
+from latentbandits.learning.arms.mixture import Problem, ascend, start_at
 from latentbandits.learning.backends.backend import engine_of, summary_of
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.learners import (
@@ -227,11 +227,11 @@ def test_a_replicate_of_a_completion_is_a_fit_to_repeated_users(learn):
 def test_a_replicate_of_a_mixture_is_a_fit_to_repeated_users():
     log = generate_arms(n_users=60, n_rounds=10, n_states=2, n_actions=3, seed=4).log
     family = Gaussian()
-    start = climb(Problem.from_log(family, log), start_of(family, log), max_passes=3).mixture
+    start = ascend(Problem.from_log(family, log), start_of(family, log), max_passes=3).mixture
     with_weights = Problem.from_log(family, log, n_replicates=1, seed=7)
     with_copies = Problem.from_log(family, repeated(log, 7))
     one, other, whole = (
-        climb(problem, start, max_passes=5).mixture
+        ascend(problem, start, max_passes=5).mixture
         for problem in (with_weights, with_copies, Problem.from_log(family, log))
     )
     np.testing.assert_allclose(one.phi, other.phi, rtol=1e-8, atol=1e-10)

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import polars as pl
 
 from latentbandits.learning.arms.learner import Method
-from latentbandits.learning.backends.backend import AnyLog, Engine
+from latentbandits.learning.backends.backend import AnyLog, LogEngine
 from latentbandits.learning.backends.opening import (
     DECISION,
     LIST,
@@ -174,7 +174,7 @@ def with_lists(options: FitOptions, log: Any) -> FitOptions:
     """
     if (options.list is None) != (options.position is None):
         raise LogError("list and position are given together: the columns of both")
-    is_table = not isinstance(log, (Log, Engine)) and not is_spark(log)
+    is_table = not isinstance(log, (Log, LogEngine)) and not is_spark(log)
     if options.list is None and is_table and has_lists(log):
         options = replace(options, list=LIST, position=POSITION)
     if options.list is None:
@@ -263,7 +263,7 @@ def check_rewards(log: LogSummary, source: TableSource | AnyLog, options: FitOpt
 
 def first_row(source: TableSource | AnyLog, options: FitOptions, mask: Mask) -> str | None:
     """Return the row of the first reward in `mask`; None if the source is not a table."""
-    if isinstance(source, (Log, Engine)):
+    if isinstance(source, (Log, LogEngine)):
         return None
     column = options.reward or "reward"
     table = read_table(source, [column], text=(column,), text_format=options.text_format)

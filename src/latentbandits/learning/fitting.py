@@ -44,7 +44,7 @@ from latentbandits.learning.assess.tournament import (
 from latentbandits.learning.attributes.gate import attribute_gain, choose_states, learn_gate
 from latentbandits.learning.attributes.items import learn_items
 from latentbandits.learning.attributes.regression import RowLearner
-from latentbandits.learning.backends.backend import Engine, engine_of
+from latentbandits.learning.backends.backend import LogEngine, engine_of
 from latentbandits.learning.fit_options import (
     FitOptions,
     Form,
@@ -670,7 +670,7 @@ def _are_clicks(users: Users, options: FitOptions) -> bool:
     return binary and options.transform is None
 
 
-def _learn_all(selection: Selection, log: Engine, split: Split) -> tuple[Selection, Learned]:
+def _learn_all(selection: Selection, log: LogEngine, split: Split) -> tuple[Selection, Learned]:
     """Learn the choice from all users; if a cluster is too small, learn the next best choice."""
     first = selection.chosen
     while True:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from latentbandits.learning.assess.heldout import HeldOut, score
-from latentbandits.learning.backends.backend import AnyLog, Engine
+from latentbandits.learning.backends.backend import AnyLog, LogEngine
 from latentbandits.learning.logs.rows import Cells, Log, LogSummary
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
@@ -82,7 +82,7 @@ States: TypeAlias = Sequence[int] | None
 class Split(NamedTuple):
     """Users to learn from and users to choose by, with the seed and the progress of the choice."""
 
-    kept: Engine
+    kept: LogEngine
     held_out: Log
     seed: int = 0
     progress: Progress = Silent()

@@ -214,17 +214,17 @@ def learn_examination(log: Log, n_states: int, seed: int, n_fits: int = 0) -> Ex
     first = PositionClicks([[1.0]], [[1.0]], examination=start)
     problem = Problem.from_log(first, engine)
     mixture = best_of(problem, n_states, seed=seed).mixture
-    found, mixture = _climb(problem, first, mixture)
+    found, mixture = _ascend(problem, first, mixture)
     if not n_fits:
         return Examination(found.examination, None)
     fits = []
     for i in range(n_fits):
         resampled = Problem.from_log(found, engine, n_replicates=1, seed=seed + 1 + i)
-        fits.append(_climb(resampled, found, mixture)[0].examination)
+        fits.append(_ascend(resampled, found, mixture)[0].examination)
     return Examination(found.examination, np.std(fits, axis=0, ddof=1))
 
 
-def _climb(
+def _ascend(
     problem: Problem, family: PositionClicks, mixture: Mixture
 ) -> tuple[PositionClicks, Mixture]:
     """Repeat passes over the users, and update the examination, until it does not change."""

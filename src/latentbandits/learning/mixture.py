@@ -25,7 +25,7 @@ import numpy as np
 from latentbandits.learning.arms.learner import FittedArms, check_size, finish
 from latentbandits.learning.arms.mixture import (
     TOLERANCE,
-    Climbed,
+    Ascent,
     Mixture,
     Problem,
     best_of,
@@ -81,8 +81,8 @@ def fit_mixture(
     problem = mixture_problem(log, n_states, rewards, noise)
     if n_restarts < 1:
         raise ValueError(f"n_restarts must be at least 1; got {n_restarts}")
-    climbed = best_of(problem, n_states, n_starts=n_restarts, tolerance=tolerance, seed=seed)
-    return finished(problem, climbed)
+    ascent = best_of(problem, n_states, n_starts=n_restarts, tolerance=tolerance, seed=seed)
+    return finished(problem, ascent)
 
 
 def mixture_problem(log: Log, n_states: int, rewards: Rewards, noise: float | None) -> Problem:
@@ -92,9 +92,9 @@ def mixture_problem(log: Log, n_states: int, rewards: Rewards, noise: float | No
     return Problem.from_log(family, log)
 
 
-def finished(problem: Problem, climbed: Climbed) -> MixtureFit:
-    fitted = finish(problem, climbed)
-    return MixtureFit(fitted.model(), fitted, fitted.elbo, climbed.elbos, climbed.converged)
+def finished(problem: Problem, ascent: Ascent) -> MixtureFit:
+    fitted = finish(problem, ascent)
+    return MixtureFit(fitted.model(), fitted, fitted.elbo, ascent.elbos, ascent.converged)
 
 
 LARGEST = 60

@@ -64,12 +64,12 @@ class PopulationMixture:
         known = UserSums(*(field[seen] for field in sums))
         rng = np.random.default_rng(self.seed)
         starts = [
-            self._climb(self._start(known, rng), known, _BURN_IN) for _ in range(self.n_restarts)
+            self._ascend(self._start(known, rng), known, _BURN_IN) for _ in range(self.n_restarts)
         ]
         best = max(starts, key=lambda fit: fit[1])[0]
-        return self._climb(best, known, self.max_sweeps)[0]
+        return self._ascend(best, known, self.max_sweeps)[0]
 
-    def _climb(
+    def _ascend(
         self, model: LinearGaussian, sums: UserSums, max_sweeps: int
     ) -> tuple[LinearGaussian, float]:
         """Return the model after EM, and the log marginal likelihood of the last sweep."""

@@ -21,7 +21,7 @@ from latentbandits.learning.assess.list_replay import ListRounds
 from latentbandits.learning.assess.replay import Playing
 from latentbandits.learning.attributes.encoding import EncodedLog, UserAttributes, encode_log
 from latentbandits.learning.attributes.items import ItemTable, read_items
-from latentbandits.learning.backends.backend import AnyLog, Engine, Without, engine_of
+from latentbandits.learning.backends.backend import AnyLog, LogEngine, Without, engine_of
 from latentbandits.learning.backends.opening import Interactions, opened
 from latentbandits.learning.fit_options import (
     FitOptions,
@@ -59,8 +59,8 @@ for the verdict."""
 class Users(NamedTuple):
     """The users of a log, ready to be learned from; rewards of a pair are merged as requested."""
 
-    everyone: Engine
-    kept: Engine  # without the held-out users
+    everyone: LogEngine
+    kept: LogEngine  # without the held-out users
     split: Split  # for choices: the kept users, or a sample of many, and half of the held-out ones
     judging: Log  # the other half of the held-out users, for the verdict
     attributes: UserAttributes | None  # of users
@@ -136,7 +136,9 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
         )  # fmt: skip
 
 
-def _in_lists(read: Interactions, options: FitOptions, bar: Progress) -> tuple[Engine, ClickChoice]:
+def _in_lists(
+    read: Interactions, options: FitOptions, bar: Progress
+) -> tuple[LogEngine, ClickChoice]:
     """Return the observed rows of a log of lists, and how its users look at lists."""
     assert options.list is not None
     assert options.position is not None
@@ -170,14 +172,14 @@ def _check_positions(options: FitOptions) -> None:
             )
 
 
-def _may_have_outliers(options: FitOptions, log: Engine) -> bool:
+def _may_have_outliers(options: FitOptions, log: LogEngine) -> bool:
     """Return whether rewards may be modelled as Gaussian arms, whose noise is not given."""
     gaussian = options.rewards in ("auto", "gaussian") and options.transform is None
     arms = not options.features and "arms" in kinds_of(options.kind, log, options.check)
     return gaussian and arms and options.noise is None
 
 
-def halves_of(held_out: Log, kept: Engine, seed: int) -> tuple[Log, Log]:
+def halves_of(held_out: Log, kept: LogEngine, seed: int) -> tuple[Log, Log]:
     """Return the held-out users for choices, and those for the verdict.
 
     If a half has no action in common with the kept users, both are all held-out users.
@@ -195,7 +197,7 @@ class Part(NamedTuple):
     """Further users for the verdict, and all other users, from whom their model is learned."""
 
     users: Log
-    others: Engine
+    others: LogEngine
 
 
 def further_parts(users: Users, options: FitOptions) -> tuple[Part, ...]:
@@ -216,7 +218,7 @@ def further_parts(users: Users, options: FitOptions) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def few_users(log: Engine, seed: int, *, quick: bool = False) -> Engine:
+def few_users(log: LogEngine, seed: int, *, quick: bool = False) -> LogEngine:
     """Return the users that choices are made on: all, or a sample if the log is large.
 
     The rule depends only on the numbers of users and rewards, so that all engines choose alike.

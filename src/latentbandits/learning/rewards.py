@@ -11,7 +11,7 @@ import numpy as np
 
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.assess.heldout import score
-from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of, summary_of
+from latentbandits.learning.backends.backend import AnyLog, LogEngine, engine_of, summary_of
 from latentbandits.learning.learners import (
     Candidate,
     Disagreement,
@@ -108,7 +108,7 @@ class TransformedLearner(Learner):
     def settings(self) -> dict[str, Any]:
         return self.learner.settings() | {"transform": self.transform}
 
-    def _mapped(self, log: AnyLog) -> Engine:
+    def _mapped(self, log: AnyLog) -> LogEngine:
         return engine_of(log).mapped(Transformed(self.transform))
 
     def _wrapped(self, inner: Learned, log: AnyLog) -> Learned:
@@ -417,7 +417,7 @@ class Outliers(NamedTuple):
         return text + "; some actions have more of them than others, so they were kept"
 
 
-def without_outliers(log: Engine, seed: int) -> tuple[Engine, Outliers | None]:
+def without_outliers(log: LogEngine, seed: int) -> tuple[LogEngine, Outliers | None]:
     """Return the log without the rewards that are errors of the record, and what they were."""
     sample = log.sample(_USERS, seed)
     bulk = bulk_of(sample)

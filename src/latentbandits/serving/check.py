@@ -13,7 +13,7 @@ from latentbandits.beliefs.encoding import BeliefError, decode
 from latentbandits.models.artefacts import ArtefactError, load_files
 from latentbandits.serving.engine.model_rows import content_id
 from latentbandits.serving.engine.models import Library, ServedModel
-from latentbandits.serving.engine.replay import first_belief, replay
+from latentbandits.serving.engine.replay import first_belief, replay_rewards
 from latentbandits.serving.engine.statistics import STATISTICS, decode_totals
 from latentbandits.serving.errors import Damaged, Invalid, NotFound, StoreUnavailable
 from latentbandits.serving.records import SnapshotRow
@@ -193,7 +193,7 @@ def _snapshots(
                 continue
             group = served.of_group(MAIN)
             first = first_belief(group.policy, session)
-            worst = _difference(belief, replay(group, served, rows, first))
+            worst = _difference(belief, replay_rewards(group, served, rows, first))
             if not worst <= _TOLERANCE:
                 yield (
                     f"the snapshot of session {session.name!r} differs by {worst:.1e} from the "

@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.learning.backends.backend import Engine, FoldLearner, MemoryEngine, add, prepared
+from latentbandits.learning.backends.backend import (
+    FoldLearner,
+    LogEngine,
+    MemoryEngine,
+    add,
+    prepared,
+)
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.checks import IntArray
 
@@ -75,7 +81,7 @@ def check_learner(
     _same_shapes(sums_of_next, whole, "the sums under the parameters that step returns")
 
 
-def check_engine(engine: Engine, log: Log, tolerance: float = TOLERANCE) -> None:
+def check_engine(engine: LogEngine, log: Log, tolerance: float = TOLERANCE) -> None:
     """Check that an engine with `log` gives the same results as the engine in memory.
 
     AssertionError if sizes, users chosen by hash, their rows, or sums of a learner differ.
@@ -90,7 +96,7 @@ def check_engine(engine: Engine, log: Log, tolerance: float = TOLERANCE) -> None
     assert engine.n_buckets == ours.n_buckets, (
         f"the engine has {engine.n_buckets} buckets instead of {ours.n_buckets}"
     )
-    pairs: list[tuple[Engine, Engine]] = [(engine, ours)]
+    pairs: list[tuple[LogEngine, LogEngine]] = [(engine, ours)]
     size = max(1, log.n_users // 5)
     kept, held_out = engine.split(size, seed=1)
     our_kept, our_held_out = ours.split(size, seed=1)

@@ -13,19 +13,19 @@ import numpy as np
 from latentbandits.learning.arms import mixture as vb
 from latentbandits.learning.arms.mixture import (
     TOLERANCE,
-    Climbed,
+    Ascent,
     Earlier,
     Mixture,
     Partition,
     Prepare,
     Problem,
+    ascend,
     best_of,
-    climb,
     joined,
     start_at,
 )
 from latentbandits.learning.assess.heldout import HeldOut, score
-from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
+from latentbandits.learning.backends.backend import AnyLog, LogEngine, engine_of
 from latentbandits.learning.learners import (
     LEAST_NATS,
     PATIENCE,
@@ -155,7 +155,7 @@ class ArmsLearner(Learner):
         check_size(log, chosen.n_states)
         problem = self._problem(log)
         start = None if chosen.fit is None else chosen.fit.mixture
-        fitted = finish(problem, self._climbed(problem, log, chosen.n_states, seed, start))
+        fitted = finish(problem, self._ascent(problem, log, chosen.n_states, seed, start))
         if self.strength is not None:
             fitted = fitted.with_strength(self.strength)
         return self._learned(log, fitted)
@@ -171,7 +171,7 @@ class ArmsLearner(Learner):
             family, log, n_replicates=n_fits, seed=seed, strength=self.pooling
         )
         start = fitted.mixture.take(np.zeros(n_fits, np.int64))
-        mixture = climb(problem, start, tolerance=0.02, max_passes=300).mixture
+        mixture = ascend(problem, start, tolerance=0.02, max_passes=300).mixture
         counting, _ = family.counts_and_sums
         counts = problem.totals.statistics @ counting
         for i in range(n_fits):
@@ -192,7 +192,7 @@ class ArmsLearner(Learner):
             "noise_by_action": bool(self.by_action),
         }
 
-    def _problem(self, log: Engine) -> Problem:
+    def _problem(self, log: LogEngine) -> Problem:
         family = self.family
         if self.by_action:
             family = family.with_noise_by_action()
@@ -201,19 +201,24 @@ class ArmsLearner(Learner):
     def _try(self, problem: Problem, split: Split, n_states: int) -> Candidate:
         try:
             check_size(split.kept, n_states)
-            climbed = self._climbed(problem, split.kept, n_states, split.seed)
+            ascent = self._ascent(problem, split.kept, n_states, split.seed)
         except LogError as error:
             return Candidate(n_states, None, reason=str(error))
-        fitted = finish(problem, climbed, most_users=_FEW_USERS)
+        fitted = finish(problem, ascent, most_users=_FEW_USERS)
         scores = _score(fitted, split.held_out)
         return Candidate.scored(
-            len(fitted.means), None, scores, climbed,
+            len(fitted.means), None, scores, ascent,
             elbo=fitted.elbo, log_evidence=fitted.log_evidence, requested=n_states,
         )  # fmt: skip
 
-    def _climbed(
-        self, problem: Problem, log: Engine, n_states: int, seed: int, start: Mixture | None = None
-    ) -> Climbed:
+    def _ascent(
+        self,
+        problem: Problem,
+        log: LogEngine,
+        n_states: int,
+        seed: int,
+        start: Mixture | None = None,
+    ) -> Ascent:
         n_starts = self.n_starts if start is None else 2
         tolerance = TOLERANCE
         if log.n_events > LARGE:  # a start chosen on many users is already close to the maximum
@@ -243,7 +248,7 @@ class ArmsLearner(Learner):
         if self.by_action is None and self.family.noise_is_free:
             other = replace(self, by_action=True)
             other_problem = other._problem(split.kept)
-            again = finish(other_problem, climb(other_problem, chosen.fit.mixture))
+            again = finish(other_problem, ascend(other_problem, chosen.fit.mixture))
             judged = _score(again, held_out)
             if clearly_better(judged, best):
                 learner, fitted, best = other, again, judged
@@ -259,7 +264,7 @@ class ArmsLearner(Learner):
                 strength, best = nu, judged
         return replace(learner, strength=strength), fitted.with_strength(strength), best
 
-    def _learned(self, log: Engine, fitted: FittedArms) -> Learned:
+    def _learned(self, log: LogEngine, fitted: FittedArms) -> Learned:
         return Learned(fitted.model(), None, log.action_counts, arms=fitted)
 
 
@@ -384,13 +389,13 @@ class FittedArms:
         return replace(self, estimation=np.maximum(self.estimation, variance))
 
 
-def finish(problem: Problem, climbed: Climbed, *, most_users: int = MOST_USERS) -> FittedArms:
-    """Measure the estimation error and the evidence of a climbed mixture.
+def finish(problem: Problem, ascent: Ascent, *, most_users: int = MOST_USERS) -> FittedArms:
+    """Measure the estimation error and the evidence of a fitted mixture.
 
     The loss of information from unknown labels is measured on at most `most_users` users.
     """
-    mixture = climbed.mixture
-    elbo = float(climbed.elbo[0])
+    mixture = ascent.mixture
+    elbo = float(ascent.elbo[0])
     information = observed(problem, mixture, most_users=most_users)
     evidence = log_evidence(problem.family, elbo, information)
     return FittedArms(problem.family, mixture, elbo, evidence, information.variance)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
+from latentbandits.learning.backends.backend import AnyLog, LogEngine, engine_of
 from latentbandits.learning.linear.clusters import lloyd, nearest, seeds
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
@@ -273,7 +273,7 @@ class Problem(NamedTuple):
     """A log on its engine, and the totals of the first pass over it."""
 
     family: Learnable
-    engine: Engine
+    engine: LogEngine
     prepare: Prepare
     totals: Totals
     centre: FloatArray  # (A, ...): the mean of the pooled prior for every action
@@ -331,7 +331,7 @@ class Problem(NamedTuple):
         return mixture._replace(strength=np.full_like(mixture.strength, self.strength))
 
 
-class Climbed(NamedTuple):
+class Ascent(NamedTuple):
     """The final mixtures of an ascent, and the best ELBO after every pass."""
 
     mixture: Mixture
@@ -358,14 +358,14 @@ def start_at(problem: Problem, means: FloatArray, shares: FloatArray) -> Mixture
     return Mixture(phi, 1.0 + shares[None] * totals.n_users[0], strength, noise)
 
 
-def climb(
+def ascend(
     problem: Problem,
     start: Mixture,
     *,
     tolerance: float = TOLERANCE,
     max_passes: int = _MAX_PASSES,
     finalists: int | None = None,
-) -> Climbed:
+) -> Ascent:
     """Repeat passes until no mixture gains more than `tolerance`.
 
     With `finalists`, all mixtures take a few passes, and then only the best `finalists` continue.
@@ -384,7 +384,7 @@ def climb(
         if n_passes == _BURN_IN and finalists is not None and len(bound) > finalists:
             kept = np.sort(_best_first(current, bound)[:finalists])
             current, before = current.take(kept), bound[kept]
-    return Climbed(current, bound, tuple(history), converged)
+    return Ascent(current, bound, tuple(history), converged)
 
 
 def best_of(
@@ -395,7 +395,7 @@ def best_of(
     extra: Mixture | None = None,
     tolerance: float = TOLERANCE,
     seed: int = 0,
-) -> Climbed:
+) -> Ascent:
     """Return the mixture with the highest ELBO over the starts: grouped users, and `extra`.
 
     A mixture that keeps all its states ranks above one that loses a state, whatever their ELBOs:
@@ -407,15 +407,15 @@ def best_of(
         sample = problem.sample(SAMPLE, seed)
         rng = np.random.default_rng(seed)
         starts.append(grouped_starts(problem, sample, n_states, n_starts, rng))
-    climbed = climb(problem, joined(*starts), tolerance=tolerance, finalists=_FINALISTS)
-    first = _best_first(climbed.mixture, climbed.elbo)[:1]
-    best = _by_share(climbed.mixture.take(first))
+    ascent = ascend(problem, joined(*starts), tolerance=tolerance, finalists=_FINALISTS)
+    first = _best_first(ascent.mixture, ascent.elbo)[:1]
+    best = _by_share(ascent.mixture.take(first))
     kept = _kept(best)[0]
     if kept.all():
-        return climbed._replace(mixture=best, elbo=climbed.elbo[first])
+        return ascent._replace(mixture=best, elbo=ascent.elbo[first])
     fewer = int(kept.sum())
     best = best._replace(phi=best.phi[:, :fewer], shares=best.shares[:, :fewer])
-    again = climb(problem, best, tolerance=tolerance)
+    again = ascend(problem, best, tolerance=tolerance)
     return again._replace(mixture=_by_share(again.mixture))
 
 

@@ -36,7 +36,7 @@ from latentbandits.learning.arms.learner import (
 )
 from latentbandits.learning.arms.mixture import Mixture, Problem, best_of
 from latentbandits.learning.assess.heldout import MOST_ROUNDS, HeldOut, score
-from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
+from latentbandits.learning.backends.backend import AnyLog, LogEngine, engine_of
 from latentbandits.learning.learners import (
     Candidate,
     Learned,
@@ -210,7 +210,7 @@ class Moved(NamedTuple):
     elbos: tuple[float, ...]
 
 
-def climb_moving(
+def ascend_moving(
     problem: Problem,
     start: Chain,
     *,
@@ -299,7 +299,7 @@ class FittedMoving(FittedArms):
 
 
 def finish_moving(problem: Problem, moved: Moved, seed: int = 0) -> FittedMoving:
-    """Measure the estimation errors of a climbed chain's means."""
+    """Measure the estimation errors of a fitted chain's means."""
     mixture = moved.chain.mixture
     engine = problem.engine
     n_users = engine.n_users
@@ -437,9 +437,9 @@ class MovingArms(Learner):
             if one.shares.shape[1] == n_states
         ]
         if len(chains) > 1:  # the rest of the way is for the start that is ahead after a few passes
-            tried = [climb_moving(problem, one, max_passes=_TRIAL) for one in chains]
+            tried = [ascend_moving(problem, one, max_passes=_TRIAL) for one in chains]
             chains = [max(tried, key=lambda one: one.elbos[-1]).chain]
-        moved = climb_moving(problem, chains[0], tolerance=_CHOICE_TOLERANCE)
+        moved = ascend_moving(problem, chains[0], tolerance=_CHOICE_TOLERANCE)
         scores = score(finish_moving(problem, moved, split.seed).model(), split.held_out)
         found = len(moved.chain.moves), None, scores, moved.chain
         return Candidate.scored(*found, elbo=moved.elbos[-1], requested=n_states)
@@ -457,18 +457,18 @@ class MovingArms(Learner):
         return learner, score(learner._set(fitted).model(), held_out)
 
     def _fitted(
-        self, log: Engine, chain: Chain, seed: int, tolerance: float = TOLERANCE
+        self, log: LogEngine, chain: Chain, seed: int, tolerance: float = TOLERANCE
     ) -> FittedMoving:
         problem = Problem.from_log(self.family, log)
         if log.n_events > LARGE:
             tolerance = LARGE_TOLERANCE * log.n_users
-        moved = climb_moving(problem, chain, tolerance=tolerance)
+        moved = ascend_moving(problem, chain, tolerance=tolerance)
         return finish_moving(problem, moved, seed)
 
     def _set(self, fitted: FittedMoving) -> FittedMoving:
         return replace(fitted, n_paths=self.n_paths, strength=self.strength)
 
-    def _learned(self, log: Engine, fitted: FittedMoving) -> Learned:
+    def _learned(self, log: LogEngine, fitted: FittedMoving) -> Learned:
         settled = self._set(fitted)
         return Learned(settled.model(), None, log.action_counts, arms=settled)
 

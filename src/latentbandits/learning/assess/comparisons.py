@@ -32,7 +32,7 @@ from latentbandits.learning import user_hash
 from latentbandits.learning.arms.moving import MovingArms
 from latentbandits.learning.assess import replay as replays
 from latentbandits.learning.assess.replay import Player, Playing, PolicyPlayer
-from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of, summary_of
+from latentbandits.learning.backends.backend import AnyLog, LogEngine, engine_of, summary_of
 from latentbandits.learning.fit_options import FitOptions, Form
 from latentbandits.learning.learners import (
     CLEAR,
@@ -484,7 +484,7 @@ class DependencePass:
         return np.array([statistic, freedom * len(seen), 2 * freedom * (1 - 1 / seen).sum()])
 
 
-def depends_on_users(log: Engine) -> bool:
+def depends_on_users(log: LogEngine) -> bool:
     """Return whether one user's actions are more alike than different users' actions.
 
     >>> from latentbandits.learning.backends.backend import engine_of

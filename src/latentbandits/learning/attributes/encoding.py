@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import polars as pl
 
-from latentbandits.learning.backends.backend import Engine
+from latentbandits.learning.backends.backend import LogEngine
 from latentbandits.learning.fit_options import columns_of, columns_of_term
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
@@ -272,7 +272,7 @@ class SumColumns:
         return SideSums(rows, users, int(known.changed.sum()), int(known.missing.sum()))
 
 
-def learn_attributes(log: Engine, column_sums: SideSums) -> UserAttributes:
+def learn_attributes(log: LogEngine, column_sums: SideSums) -> UserAttributes:
     """Return the encoding of users' attributes, with the attributes of a sample of users."""
     for name, sums in column_sums.users.items():
         if isinstance(sums, VectorSums):
@@ -359,13 +359,13 @@ def _encode(column: Column, table: pl.DataFrame) -> FloatArray:
 class EncodedLog:
     """A log that holds attributes of users and features of rows as numbers."""
 
-    log: Engine
+    log: LogEngine
     users: UserAttributes | None = None
     rows: Encoder | None = None
 
 
 def encode_log(
-    log: Engine, user_features: Sequence[str], features: Sequence[str], action: str | None
+    log: LogEngine, user_features: Sequence[str], features: Sequence[str], action: str | None
 ) -> EncodedLog:
     """Return the log with its users' attributes and its rows' features, encoded.
 

@@ -27,7 +27,7 @@ from latentbandits.learning.arms import mixture as vb
 from latentbandits.learning.arms.learner import finish
 from latentbandits.learning.arms.mixture import (
     SAMPLE,
-    Climbed,
+    Ascent,
     Partition,
     Prepare,
     Problem,
@@ -343,7 +343,7 @@ def refine(
         mixture, before = problem.step(mixture, sums.arms), now
         gate = next_gate(sums.gate, gate, ridge)
     # The gate's shares replace those of the mixture; the order of states is unchanged.
-    again = finish(problem, Climbed(mixture, np.array([now]), (), converged=True))
+    again = finish(problem, Ascent(mixture, np.array([now]), (), converged=True))
     again = replace(again, strength=fitted.strength).widened(fitted.estimation)
     refined = replace(learned, model=again.model(), arms=again)
     n_attributes = weights.shape[1] - 1

@@ -30,7 +30,7 @@ from latentbandits.learning.attributes.evidence import (
     user_blocks,
     user_sums,
 )
-from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of, summary_of
+from latentbandits.learning.backends.backend import AnyLog, LogEngine, engine_of, summary_of
 from latentbandits.learning.learners import (
     Candidate,
     Disagreement,
@@ -216,9 +216,9 @@ def posterior(partition: Any, mixture: StateRegressions, is_clicks: bool) -> Use
     return UserPosteriors(log_weights, mean, factor @ factor.swapaxes(-1, -2))
 
 
-def climb(
+def ascend(
     learner: RegressionMixture,
-    log: Engine,
+    log: LogEngine,
     starts: Sequence[StateRegressions],
     most: int = _MAX_PASSES,
 ) -> list[tuple[StateRegressions, float]]:
@@ -250,7 +250,7 @@ def regressions(scale: float, is_clicks: bool) -> RegressionMixture:
 
 
 def fit_mixture(
-    log: Engine, n_states: int, n_features: int, scale: float, is_clicks: bool, seed: int
+    log: LogEngine, n_states: int, n_features: int, scale: float, is_clicks: bool, seed: int
 ) -> tuple[StateRegressions, float]:
     """Return the best mixture of several starts, and its penalised evidence.
 
@@ -261,16 +261,16 @@ def fit_mixture(
     d = n_features
     noise = 1.0 if is_clicks else max(scale, 1e-6)
     alone = StateRegressions(np.zeros((1, d)), scale**2 * np.eye(d)[None], np.ones(1), noise)
-    alone, evidence = climb(learner, log, [alone])[0]
+    alone, evidence = ascend(learner, log, [alone])[0]
     if n_states == 1:
         return alone, evidence
     sample = log.sample(_SAMPLE, seed)
     points = posterior(learner.prepare(sample).rows, alone, is_clicks).mean[:, 0]
     rng = np.random.default_rng(seed)
     starts = [_grouped(points, n_states, alone, rng) for _ in range(_STARTS)]
-    fits = climb(learner, log, starts, _BURN_IN)
+    fits = ascend(learner, log, starts, _BURN_IN)
     best = max(fits, key=lambda one: one[1])[0]
-    best, evidence = climb(learner, log, [best])[0]
+    best, evidence = ascend(learner, log, [best])[0]
     order = np.argsort(-best.shares, kind="stable")
     return StateRegressions(
         best.weights[order], best.covariances[order], best.shares[order], best.noise
@@ -357,7 +357,7 @@ class RowLearner(Learner):
         assert isinstance(mixture, StateRegressions)
         learner = regressions(self._scale(engine), self.is_clicks)
         learner = replace(learner, n_replicates=n_fits, seed=seed)
-        for again, _ in climb(learner, engine, [mixture] * n_fits):
+        for again, _ in ascend(learner, engine, [mixture] * n_fits):
             rewards = replace(learned, model=self._model(again)).rewards()
             yield Replicate(rewards, again.shares, learned.counts, again.weights - mixture.weights)
 

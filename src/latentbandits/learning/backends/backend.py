@@ -117,7 +117,7 @@ def summed(
             yield number, summariser.summarise(prepared(summariser, log), parameters)
 
 
-class Engine(ABC):
+class LogEngine(ABC):
     """A log over whose users learners are folded; `changes` are applied to every partition."""
 
     name: ClassVar[str]
@@ -138,7 +138,7 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def mapped(self, change: Change) -> Engine:
+    def mapped(self, change: Change) -> LogEngine:
         """Return the same log with `change` applied to every partition."""
 
     @property
@@ -175,19 +175,19 @@ class Engine(ABC):
         """Load `size` users sampled by hash; all if there are fewer."""
         return self.users(self.chosen_keys(size, seed))
 
-    def split(self, n_held_out: int, seed: int) -> tuple[Engine, Log]:
+    def split(self, n_held_out: int, seed: int) -> tuple[LogEngine, Log]:
         """Return the log without `n_held_out` users sampled by hash, and the log of those users."""
         keys = self.fold(Smallest(n_held_out, seed, HOLD_OUT), None).keys()
         return self.mapped(Without(keys)), self.users(keys)
 
 
-AnyLog: TypeAlias = Log | Engine
+AnyLog: TypeAlias = Log | LogEngine
 """A log in memory, or on an engine."""
 
 
 def summary_of(log: AnyLog) -> LogSummary:
     """Return the sizes of a log, and its rewards by action."""
-    return log.summary if isinstance(log, Engine) else LogSummariser().summarise(log, None)
+    return log.summary if isinstance(log, LogEngine) else LogSummariser().summarise(log, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,7 +254,7 @@ class Take:
         return Collected((replace(partition.of_users(chosen), action_ids=()),))
 
 
-class MemoryEngine(Engine):
+class MemoryEngine(LogEngine):
     """A log in memory. Partitions are slices of it; prepared partitions are kept between passes."""
 
     name: ClassVar[str] = "memory"
@@ -293,9 +293,9 @@ class MemoryEngine(Engine):
         return self._kept[prepare]
 
 
-def engine_of(log: AnyLog) -> Engine:
+def engine_of(log: AnyLog) -> LogEngine:
     """Return the log if it is an engine already, else an engine for it in memory."""
-    return log if isinstance(log, Engine) else MemoryEngine(log)
+    return log if isinstance(log, LogEngine) else MemoryEngine(log)
 
 
 def _bucketed(log: Log) -> tuple[int, list[tuple[int, Log]]]:

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import polars as pl
 
-from latentbandits.learning.backends.backend import Engine, MemoryEngine
+from latentbandits.learning.backends.backend import LogEngine, MemoryEngine
 from latentbandits.learning.backends.out_of_core import (
     MORE,
     OutOfCoreEngine,
@@ -111,7 +111,7 @@ class Interactions(NamedTuple):
 class OnEngine(NamedTuple):
     """A log on its engine, its `Interactions` if it is in memory, and its bytes in partitions."""
 
-    engine: Engine
+    engine: LogEngine
     read: Interactions | None = None
     disk: int | None = None
 

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.backends.backend import Change, Engine, summed
+from latentbandits.learning.backends.backend import Change, LogEngine, summed
 from latentbandits.learning.logs.rows import (
     Log,
     LogColumns,
@@ -144,7 +144,7 @@ class Partitions:
 
 
 @dataclass(eq=False)
-class OutOfCoreEngine(Engine):
+class OutOfCoreEngine(LogEngine):
     """A log on disk, whose partitions are read one by one in every pass."""
 
     name: ClassVar[str] = "out_of_core"

@@ -28,7 +28,7 @@ import polars as pl
 from latentbandits.learning import user_hash
 from latentbandits.learning.backends.backend import (
     Change,
-    Engine,
+    LogEngine,
     summed,
     tree_sum,
 )
@@ -51,7 +51,7 @@ _SETTINGS = {
 
 
 @dataclass(eq=False)
-class SparkEngine(Engine):
+class SparkEngine(LogEngine):
     """A log on Spark, with folds that run on the executors that hold the cached buckets."""
 
     name: ClassVar[str] = "spark"

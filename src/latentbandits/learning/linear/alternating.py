@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.backends.backend import Engine
+from latentbandits.learning.backends.backend import LogEngine
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.checks import FloatArray, IntArray, positive_count, positive_number
@@ -443,7 +443,7 @@ def _gram(vectors: FloatArray, weights: FloatArray) -> FloatArray:
 class Folded:
     """A completion without its users' vectors, which are computed from `start`."""
 
-    engine: Engine
+    engine: LogEngine
     settings: CompletionSettings
     start: Factors  # the users are solved for given these
     items: Factors  # solved for given those users
@@ -481,7 +481,7 @@ class Folded:
 
 
 def complete_fold(
-    engine: Engine, settings: CompletionSettings, start: Factors | None = None
+    engine: LogEngine, settings: CompletionSettings, start: Factors | None = None
 ) -> Folded:
     """Complete the matrix of a log on any engine: a pass for each sweep, and one before and after.
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from latentbandits.learning.assess.heldout import HeldOut
-from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
+from latentbandits.learning.backends.backend import AnyLog, LogEngine, engine_of
 from latentbandits.learning.learners import (
     Candidate,
     Disagreement,
@@ -247,7 +247,7 @@ class LinearLearner(Learner):
     def settings(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "rank"}
 
-    def prepare(self, log: Engine, rank: int, seed: int) -> Folded:
+    def prepare(self, log: LogEngine, rank: int, seed: int) -> Folded:
         """Complete the matrix; this part does not depend on the number of states.
 
         A pair with n rewards has weight n.
@@ -334,5 +334,5 @@ def lowest_rank(rows: Sequence[Candidate]) -> Candidate:
     return min(left, key=lambda row: row.rank or 0)
 
 
-def _ranks(log: Engine) -> tuple[int, ...]:
+def _ranks(log: LogEngine) -> tuple[int, ...]:
     return tuple(rank for rank in RANKS if rank <= min(log.n_users, log.n_actions))

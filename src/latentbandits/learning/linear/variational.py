@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.backends.backend import Engine
+from latentbandits.learning.backends.backend import LogEngine
 from latentbandits.learning.linear.alternating import (
     CompletionSettings,
     Factors,
@@ -111,7 +111,7 @@ class VariationalPass(RatingPass):
 
 
 def factorise(
-    engine: Engine,
+    engine: LogEngine,
     settings: CompletionSettings,
     *,
     passes: int = PASSES,
@@ -307,7 +307,7 @@ def whitened(current: Uncertain) -> Uncertain:
     )
 
 
-def _first(engine: Engine, settings: CompletionSettings, totals: RatingTotals) -> Uncertain:
+def _first(engine: LogEngine, settings: CompletionSettings, totals: RatingTotals) -> Uncertain:
     """Return the result of a few least squares sweeps, with zero covariance of the actions."""
     n = float(totals.counts.sum())
     deviation = math.sqrt(_variance(totals))

@@ -21,7 +21,7 @@ from latentbandits.serving.engine.values import DecisionRequest
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.records import DecisionRow
 
-Brought: TypeAlias = Mapping[str, Any] | Sequence[Sequence[float] | Mapping[str, Any]]
+CallerFeatures: TypeAlias = Mapping[str, Any] | Sequence[Sequence[float] | Mapping[str, Any]]
 """Features of a request: a row for each action, of numbers or by name, or one row for all."""
 
 
@@ -229,7 +229,7 @@ class FeaturedActions(ActionSpace):
         _check_exclusion(request)
         actions = request.actions
         if request.features is not None:
-            return self._brought(actions, request.features)
+            return self._of_caller(actions, request.features)
         if self.names is None:
             raise Invalid(
                 "this model has no catalogue of actions: send `features`, one row of "
@@ -241,7 +241,7 @@ class FeaturedActions(ActionSpace):
         rows = self._rows[_find(self._places, actions, self.retired)]
         return PolicyInputs(rows[None], None, len(actions), actions, None)
 
-    def _by_name(self, actions: Sequence[str] | None, features: Brought) -> Any:
+    def _by_name(self, actions: Sequence[str] | None, features: CallerFeatures) -> Any:
         """Return rows of numbers for features that may be given by name."""
         assert not isinstance(features, Mapping)
         if set(map(type, features)) <= {list, tuple}:  # faster than isinstance checks for Mapping
@@ -267,7 +267,7 @@ class FeaturedActions(ActionSpace):
             encoded.append(encoder.encode([named])[0].tolist())
         return encoded
 
-    def _brought(self, actions: Sequence[str] | None, features: Brought) -> PolicyInputs:
+    def _of_caller(self, actions: Sequence[str] | None, features: CallerFeatures) -> PolicyInputs:
         if isinstance(features, Mapping):
             if actions is None:
                 raise Invalid(

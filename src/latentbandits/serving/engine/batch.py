@@ -76,7 +76,7 @@ class PendingReward(Pending[Rewarded]):
     recalled: Recalled | None = None
 
 
-class Learned(NamedTuple):
+class LearnedReward(NamedTuple):
     """A reward with the belief of its session after it.
 
     `predicted` is the mean of the reward under the belief before it, where it was computed.
@@ -420,7 +420,7 @@ class Batch:
             if refused is not None:
                 raise Invalid(f"value {refused}")
 
-    def _keep(self, learned: Sequence[Learned]) -> None:
+    def _keep(self, learned: Sequence[LearnedReward]) -> None:
         """Log rewards that were learned, save their sessions, and answer them."""
         logged: list[RewardRow] = []
         lives: list[Live] = []
@@ -541,19 +541,19 @@ def _check_default(request: DecisionRequest) -> None:
         raise Invalid(f"default {request.default!r} must be one of `actions`")
 
 
-def learn_all(waiting: Sequence[PendingReward]) -> list[Learned]:
+def learn_all(waiting: Sequence[PendingReward]) -> list[LearnedReward]:
     """Return the beliefs after these rewards, one of each session.
 
     A reward that is invalid for the model, or after which no state can be believed, gets its answer
     instead.
     """
     alike: dict[Any, list[PendingReward]] = {}
-    learned: list[Learned] = []
+    learned: list[LearnedReward] = []
     for i, one in enumerate(waiting):
         if one.reported.observed is not None:  # the number of observed positions differs
             alike[i] = [one]
         elif one.recalled is None:
-            learned.append(Learned(one, one.live.belief, one.live.probabilities))
+            learned.append(LearnedReward(one, one.live.belief, one.live.probabilities))
         else:
             alike.setdefault(_kind(i, one, one.recalled), []).append(one)
     for some in alike.values():
@@ -561,7 +561,7 @@ def learn_all(waiting: Sequence[PendingReward]) -> list[Learned]:
     return [one for one in learned if _is_believable(one)]
 
 
-def _learn_alike(some: Sequence[PendingReward]) -> list[Learned]:
+def _learn_alike(some: Sequence[PendingReward]) -> list[LearnedReward]:
     """Learn the rewards of sessions with one policy and contexts of one shape, or of one list."""
     live, reported = some[0].live, some[0].reported
     policy = live.group.policy
@@ -586,7 +586,7 @@ def _learn_alike(some: Sequence[PendingReward]) -> list[Learned]:
         some[0].answer = Invalid(f"value {reported.value}: {error}")
         return []
     after = [belief] if len(some) == 1 else separate(belief, len(some))
-    return list(map(Learned, some, after, states, map(_predict, some)))
+    return list(map(LearnedReward, some, after, states, map(_predict, some)))
 
 
 def _predict(pending: PendingReward) -> float | None:
@@ -612,7 +612,7 @@ def _predict(pending: PendingReward) -> float | None:
     return float(means[0, action])
 
 
-def _is_believable(learned: Learned) -> bool:
+def _is_believable(learned: LearnedReward) -> bool:
     """Return whether states have probabilities after a reward; if not, it is refused."""
     pending = learned.pending
     if math.isfinite(sum(learned.probabilities)):

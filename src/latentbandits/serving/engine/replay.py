@@ -212,7 +212,7 @@ def joined(parts: Sequence[Any]) -> Any:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def replay(
+def replay_rewards(
     group: GroupPolicy,
     served: ServedModel,
     rows: Iterable[RewardedDecision],

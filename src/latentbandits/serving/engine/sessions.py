@@ -20,7 +20,7 @@ from latentbandits.serving.engine.models import GroupPolicy, Library, Memory, Se
 from latentbandits.serving.engine.replay import (
     first_belief,
     moved_to,
-    replay,
+    replay_rewards,
     state_probabilities,
 )
 from latentbandits.serving.engine.statistics import Statistics
@@ -393,7 +393,7 @@ class Restoring:
 
     def _learned(self, start: Live, rows: Sequence[RewardedDecision]) -> Live:
         """Return the session after these rewards."""
-        belief = replay(start.group, start.served, rows, start.belief, start.learned_at)
+        belief = replay_rewards(start.group, start.served, rows, start.belief, start.learned_at)
         last = rows[-1].reward if rows else None
         learned_to = start.learned_to if last is None else last.applies_at
         states = state_probabilities(start.policy, belief)[0]
@@ -505,7 +505,7 @@ class Restoring:
         later = all(row.reward and row.reward.applies_at > large.learned_to for row in rows)
         if not later and large.group.draws_depend_on_order:
             return None
-        belief = replay(large.group, large.served, rows, large.belief)
+        belief = replay_rewards(large.group, large.served, rows, large.belief)
         return large.with_belief(
             row,
             belief,
