@@ -11,12 +11,12 @@ from evidence.drift import DriftExperiment
 from evidence.dynamics import DynamicsExperiment
 from evidence.evaluation import EvaluationExperiment
 from evidence.families import FamiliesExperiment
-from evidence.gate import GateExperiment
 from evidence.lists import ListsExperiment
 from evidence.loop import LoopExperiment
 from evidence.misspecification import MisspecificationExperiment
 from evidence.nonstationary import NonStationaryExperiment
 from evidence.optimum import YardstickExperiment
+from evidence.promotion import PromotionExperiment
 from evidence.recovery import RecoveryExperiment
 from evidence.rewards import RewardsExperiment
 from evidence.side import SideExperiment
@@ -42,7 +42,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     AutoExperiment(),
     EvaluationExperiment(),
     LoopExperiment(),
-    GateExperiment(),
+    PromotionExperiment(),
     ListsExperiment(),
     StartExperiment(),
     WrittenExperiment(),

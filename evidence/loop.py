@@ -35,7 +35,7 @@ from latentbandits.report.report import Claim, Estimate, Report, Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Relearn several times next to a real service, and test the gate with broken candidates.
+# Relearn several times next to a real service, and try to promote broken candidates.
 
 PHASES, TRIES, HTTP_TRIES = 4, 200, 5
 
@@ -59,7 +59,7 @@ class Case:
         reference_name: the name of the reference in tables.
         sessions: number of sessions of a phase, over HTTP.
         first_users: number of users from whom the first model is learned.
-        broken_sessions, better_sessions: numbers of sessions of a log in process at the gate.
+        broken_sessions, better_sessions: numbers of sessions of a log, for promotion in process.
         rough: standard deviation of the error in the means of a rough model.
         explore: share of random actions on the service.
     """
@@ -143,7 +143,7 @@ def _movielens(arguments: argparse.Namespace) -> Case:
 _MAKERS = {"simulated": _simulated, "movielens": _movielens}
 
 
-# Measurements of the closed loop: regret by phase, and the gate's decisions on candidates.
+# Measurements of the closed loop: regret by phase, and which candidates are promoted.
 
 GATE_ROUNDS = 4  # rounds of a session in process
 BROKEN_VISITS = 50  # visits between two broken candidates over HTTP, so that the log grows
@@ -219,7 +219,7 @@ def _measured(case: Case, work: Work) -> Measured:
     users = case.users
     best = Exploring(mTS(case.reference), case.explore)  # explores as the service does
     reference = play(best, users, 20_000, users.n_rounds, rng)[1]
-    work.progress.start(f"{case.name}, candidates at the gate", 2 * n_tries)
+    work.progress.start(f"{case.name}, candidates for promotion", 2 * n_tries)
     broken, better = [], []
     for i in range(n_tries):
         rng = np.random.default_rng([seed, 3, i])

@@ -1,4 +1,4 @@
-"""How far one client can move a verdict of the gate: before and after what bounds it.
+"""How far one client can move a decision on promotion: before and after what bounds it.
 
 Honest visitors come to a service whose model is right; the candidate plays the same action for
 everybody and is worse by .23 per session (2 of 3 rounds compared). A client with 5% of the sessions

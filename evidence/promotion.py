@@ -1,4 +1,4 @@
-"""The gate of the loop on generated logs: worse candidates stay out, better ones pass.
+"""The loop's promotion on generated logs: worse candidates stay out, better ones pass.
 
 Its estimators are tried on the simplest comparison too: a policy with the log that it made, from
 which rewards are missing, more of some actions than of others.
@@ -33,7 +33,7 @@ POLICIES = {"mTS": mTS, "mUCB": mUCB, "mmGreedy": mmGreedy}
 
 
 class Try(NamedTuple):
-    """A candidate at the gate, and what is true of it.
+    """A candidate for promotion, and what is true of it.
 
     Attributes:
         gain: candidate minus current over a session, as served, with its standard error.
@@ -150,11 +150,11 @@ def is_itself(seed: int, n_sessions: int = 500) -> bool:
     return {row["verdict"] for row in compared} == {"identical"}
 
 
-class GateExperiment(frame.Experiment):
-    """Candidates that are worse, better or the same, at the gate of the loop."""
+class PromotionExperiment(frame.Experiment):
+    """Candidates that are worse, better or the same, for promotion by the loop."""
 
     name = "gate"
-    help = "the loop's gate: candidates that are worse over a session stay out, better ones pass"
+    help = "promotion by the loop: candidates worse over a session stay out, better ones pass"
     options = (
         Option("worse", "candidates that are worse", WORSE, positive),
         Option("better", "candidates that are better", BETTER, positive),
@@ -171,7 +171,7 @@ class GateExperiment(frame.Experiment):
         }
         judged: dict[str, list[tuple[Try, Verdict]]] = {}
         for number, (group, (kinds, count, worse)) in enumerate(plans.items()):
-            work.progress.start(f"{group} candidates at the gate", count)
+            work.progress.start(f"{group} candidates for promotion", count)
             judged[group] = []
             for one in tries(kinds, count, options.seed + 1000 * number, worse=worse):
                 judged[group].append((one, verdict_of(one)))
@@ -208,4 +208,4 @@ def _table(judged: Mapping[str, list[tuple[Try, Verdict]]]) -> Table:
             rows.append((name, str(len(some)), first, gain, undecided, rounds, passed))
     head = ("candidates", "number", "better in round 1", "mean gain", "no decision",
             "rounds compared", "activated")  # fmt: skip
-    return Table(f"Candidates at the gate, sessions of {ROUNDS} rounds", head, rows)
+    return Table(f"Candidates for promotion, sessions of {ROUNDS} rounds", head, rows)

@@ -1,7 +1,7 @@
-"""The gate lets better candidates through and no broken one.
+"""The loop promotes better candidates and no broken one.
 
 Logs of 1,500 sessions and 4 rounds by an exploring mTS (e = .1) on a rough model; seed in the
-generator. Broken candidates: 60 of them here (the loop experiment makes 200). A gate at level .95
+generator. Broken candidates: 60 of them here (the loop experiment makes 200). A test at level .95
 that looks once would let a candidate of equal value through in less than 2.5% of the tries; broken
 candidates are far worse, so one activation fails the test.
 """
@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from evidence.gate import tries
-from evidence.gate import verdict_of as verdict_of_try
+from evidence.promotion import tries
+from evidence.promotion import verdict_of as verdict_of_try
 
 from latentbandits import GaussianArms, mTS, mUCB
 from latentbandits.evaluation import DecisionLog
