@@ -223,6 +223,11 @@ def test_options_are_one_value(truth):
         fit(truth.log, options, colour="red")
 
 
+def test_an_unknown_option_is_named_with_the_nearest(truth):
+    with pytest.raises(TypeError, match="unknown option of fit 'asess': did you mean 'assess'"):
+        fit(truth.log, asess=False)
+
+
 def test_a_fit_that_is_not_assessed_is_saved_without_a_policy(truth, tmp_path):
     actual = fit(truth.log, kind="arms", states=2, bootstrap=0, assess=False)
     assert actual.report["judgement"] is None

@@ -81,6 +81,7 @@ from latentbandits.learning.rewards import (
 from latentbandits.models.artefacts import Catalogue
 from latentbandits.models.clicks import ClickModel
 from latentbandits.models.shown import StateRewards, model_line
+from latentbandits.names import one_of
 from latentbandits.report.notebook import Shown, plural
 from latentbandits.report.report import Progress, Silent, Table
 
@@ -163,6 +164,11 @@ def fit(
     """
     started = time.perf_counter()
     bar = Silent() if progress is None else progress
+    try:
+        for name in changes:
+            one_of("option of fit", name, FitOptions.__dataclass_fields__)
+    except ValueError as error:
+        raise TypeError(str(error)) from None  # as Python says that it knows no such keyword
     options = replace(FitOptions() if options is None else options, **changes)
     if options.quick:
         options = replace(options, bootstrap=0)
