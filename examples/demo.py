@@ -55,7 +55,7 @@ KIND_SHARES = [*(share * (1 - NEW_SHARE) for share in SHARES), NEW_SHARE]
 
 # %%
 ROUNDS, TOGETHER, WAVE = 8, 100, 2_000
-MOST_WAVES = 4  # before the new model is activated
+MOST_WAVES = 6  # before the new model is activated
 
 
 def visit(client: Client, wave: str, rng: np.random.Generator) -> None:

@@ -338,7 +338,8 @@ export interface components {
          * ErrorBody
          * @description The body of every answer that is not a success.
          *
-         *         Nothing was done, unless `outcome` is "unknown" (status 504): the same request id tells.
+         *         Nothing was done, unless `outcome` is "unknown" (status 504): then repeat the request with the
+         *         same request id.
          */
         ErrorBody: {
             error: components["schemas"]["Problem"];
@@ -364,10 +365,10 @@ export interface components {
          * Decided
          * @description A decision, committed to the store.
          *
-         *         Of a list, `actions` are in order, `indices` and `propensities` go with them, and `action`,
-         *         `index` and `propensity` are those of the first. A propensity is the probability of an action
-         *         given those above it: their product is the probability of the list. `click_model` says how
-         *         users are taken to look at it.
+         *         Of a list, `actions` are in order, with their `indices` and `propensities`; `action`, `index`
+         *         and `propensity` belong to the first one. A propensity is the probability of an action given
+         *         those above it: their product is the probability of the list. `click_model` is the assumption of
+         *         how users look at the list.
          */
         Decided: {
             decision_id: string;
@@ -393,16 +394,15 @@ export interface components {
          *
          *         `actions` names the eligible ones; `features` brings one row for each: numbers, or values by
          *         name where the model was learned with names; one row by name is shared by all actions. Without
-         *         either, all actions of the model are eligible but those that `exclude` names. The same
-         *         `request_id` again is the same decision.
-         *         An action that the model lacks, but an earlier one had, is a new action, marked as a fallback
-         *         where it is chosen. `default` is played, so marked, where no model ever had one of the actions.
-         *         `user_features` in a session's first request are the attributes of its user, by name: they hold
-         *         for the whole session, and a later request that states others is refused (409).
-         *         `user` says who asks, where the policy learns across users (HierTS) and the session is their
-         *         population.
-         *         `length` asks for an ordered list of that many different actions; the answer has `actions`.
-         *         `reward_token` asks for a token that allows to report this decision's reward without a key.
+         *         either, all actions of the model but the ones in `exclude` are eligible. The same `request_id`
+         *         again is the same decision. An action that the model lacks, but an earlier one had, is a new
+         *         action, marked as a fallback where it is chosen. `default` is played, so marked, where no model
+         *         ever had one of the actions. `user_features` in a session's first request are the attributes of
+         *         its user, by name: they hold for the whole session, and a later request that states others is
+         *         refused (409). `user` says who asks, where the policy learns across users (HierTS) and the
+         *         session is their population. `length` asks for an ordered list of that many different actions;
+         *         the answer has `actions`. `reward_token` asks for a token that allows to report this decision's
+         *         reward without a key.
          */
         DecideRequest: {
             /**
@@ -449,8 +449,8 @@ export interface components {
          * RewardRequest
          * @description The reward that a decision earned: `value`.
          *
-         *         Of a list it is the action that was `clicked` (null: it was seen and none was clicked), where
-         *         the list's click model is a cascade, or the `values` of some or all of its actions.
+         *         For a list whose click model is a cascade, it is the action that was `clicked` (null: the list
+         *         was seen and nothing clicked); for other lists, the `values` of some or all of the actions.
          *         `token` is the decision's `reward_token`: it takes the place of a key, and the body may then be
          *         sent as text/plain, which browsers do without asking first.
          */
@@ -476,8 +476,8 @@ export interface components {
          * SessionView
          * @description A session as the service knows it.
          *
-         *         `belief` holds the arrays of the policy's belief, and the shape of those of more than 20,000
-         *         numbers. `history` has the last 1,000 rounds, fewer where their features are large, and 100 in
+         *         `belief` holds the arrays of the policy's belief; of arrays of more than 20,000 numbers, only
+         *         the shape. `history` has the last 1,000 rounds, fewer where their features are large, and 100 in
          *         the answer to a merge.
          */
         SessionView: {
@@ -498,7 +498,7 @@ export interface components {
         };
         /**
          * Event
-         * @description One round of a session, as the log has it, with the reward that counts now.
+         * @description One round of a session in the log, with the reward in force.
          *
          *         Each position of a list is an event: `list_id` is the `decision_id` of the list.
          */
@@ -542,7 +542,7 @@ export interface components {
         };
         /**
          * Models
-         * @description All models that the service has, and when each was activated; `trial` is the one on trial.
+         * @description All models of the service, and when each was activated; `trial` is the model on trial.
          */
         Models: {
             active: string;
@@ -578,8 +578,9 @@ export interface components {
          * ActiveModel
          * @description The active model whole, as `latentbandits relearn` compares candidates with it.
          *
-         *         `files` are those of its artefact: msgpack, a map of names to contents. `judging_salt` chooses
-         *         the sessions that no fit sees; callers who know it could choose ids that are judged.
+         *         `files` has the files of the model's artefact: msgpack, a map of names to contents.
+         *         `judging_salt` chooses the sessions that no fit sees; a caller who knows it could choose ids of
+         *         such sessions.
          */
         ActiveModel: {
             id: string;
@@ -591,9 +592,9 @@ export interface components {
          * CatalogueView
          * @description The actions of the active model, the most telling first.
          *
-         *         `items` has at most 100; it is empty where actions come with each request. `favours` names,
-         *         for each state, what it likes more than the others do; `low` and `high` are the least and the
-         *         greatest reward that is expected of any action in any state.
+         *         `items` has at most 100; it is empty where actions come with each request. `favours` names, for
+         *         each state, the actions with a higher expected reward than in other states; `low` and `high` are
+         *         the least and the greatest reward that is expected of any action in any state.
          */
         CatalogueView: {
             model: string;
@@ -617,8 +618,8 @@ export interface components {
          * ActionsEarned
          * @description Lists what the active model's actions earned, the most shown first (at most 100).
          *
-         *         Counted are the latest decisions and rewards of the log, at most 10,000 of them, since `since`
-         *         (seconds since 1970; None before any). `states` has the names of the states.
+         *         The latest decisions and rewards of the log are counted, at most 10,000, from `since` on
+         *         (seconds since 1970; None if there are none). `states` has the names of the states.
          */
         ActionsEarned: {
             model: string;
@@ -671,9 +672,9 @@ export interface components {
          * NewActionRequest
          * @description An action to add to the catalogue of the active model.
          *
-         *         `attributes` are those that the model was learned with (`fit --item-features`), by name;
-         *         `vector` is what the model sees of an action: its features, or for arms its mean reward in
-         *         every state. With neither, it is taken as the average action, with a wide variance.
+         *         `attributes` are values by name of the attributes that the model was learned with (`fit
+         *         --item-features`); `vector` holds the action's features, or for arms its mean reward in every
+         *         state. An action with neither is treated as the average action, with a wide variance.
          */
         NewActionRequest: {
             /**
@@ -693,12 +694,12 @@ export interface components {
         /**
          * ActivateRequest
          * @description A model to use from now on: a folder below the service's models folder, or the id of a
-         *         model that it has already. `force` takes one that cannot answer what its predecessor could.
-         *         The same `request_id` again activates nothing anew. With `if_active`, the id of a model, nothing
-         *         is activated where another model is active by now. The mode "trial" leaves the active model
-         *         as it is: until the next activation, half of the new sessions begin with this one.
-         *         `click_model` says how users look at lists: each, cascade, positions(1, 0.6, 0.4), or auto for
-         *         what the model's fit says; without it, the service's setting.
+         *         model that it has already. `force` accepts a model that cannot answer all requests that its
+         *         predecessor could. The same `request_id` again activates nothing anew. With `if_active`, the id
+         *         of a model, nothing is activated where another model is active by now. The mode "trial" leaves
+         *         the active model active: until the next activation, half of the new sessions begin with this
+         *         model. `click_model` says how users look at lists: each, cascade, positions(1, 0.6, 0.4), or
+         *         auto for what the model's fit says; without it, the service's setting.
          */
         ActivateRequest: {
             /** @default null */
@@ -738,7 +739,7 @@ export interface components {
          * @description One decision with all that evaluation and learning need; of a list, one of its positions.
          *
          *         `eligible` has none of the actions above a position, and `reward` is null where nothing was
-         *         observed there. `user` is the one whom the request named: the session is then a population.
+         *         observed there. `user` is the user whom the request named; the session is then a population.
          */
         LogEntry: {
             decision_id: string;
@@ -798,7 +799,7 @@ export interface components {
         };
         /**
          * ForgottenRequest
-         * @description Decisions of which to tell whether they were forgotten, by their ids.
+         * @description Ids of decisions; the answer names the ones that were forgotten.
          */
         ForgottenRequest: {
             decisions: string[];
@@ -809,9 +810,9 @@ export interface components {
          *
          *         `counts` holds sessions `started`, `expired`, `restarted`, `merged`, `deleted`, `open`,
          *         `unexplained` (sessions that no state explains), `decisions`, and rewards `applied`,
-         *         `duplicate`, `late`, `replaced`. `difference` is the mean
-         *         reward of the policy minus that of the holdout. `play` says whether the page /play is served,
-         *         `report` whether /report has the report of the active model's fit.
+         *         `duplicate`, `late`, `replaced`. `difference` is the difference in mean reward, policy minus
+         *         holdout. `play` says whether the page /play is served, `report` whether /report has the report
+         *         of the active model's fit.
          */
         Overview: {
             time: number;
@@ -854,9 +855,9 @@ export interface components {
         };
         /**
          * GroupView
-         * @description The sessions that get the policy, or those that are held out.
+         * @description The totals of an experiment group: the main one, the holdout, or another.
          *
-         *         The band counts that rewards of one session are alike.
+         *         The band allows for rewards of one session being alike.
          */
         GroupView: {
             group: string;
@@ -893,7 +894,7 @@ export interface components {
         };
         /**
          * DifferenceView
-         * @description The mean reward of group `above` minus that of `group`, with its interval.
+         * @description The difference in mean reward, group `above` minus `group`, with its interval.
          *
          *         The intervals of all groups hold together, at every look (95 %).
          */
@@ -971,7 +972,7 @@ export interface components {
         };
         /**
          * RelearningVerdict
-         * @description The gate's interval of the difference in reward per session.
+         * @description The interval of the difference in reward per session, candidate minus current model.
          */
         RelearningVerdict: {
             /** @default null */
